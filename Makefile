@@ -30,7 +30,7 @@ $(VENV)/.installed: pyproject.toml tools/setup_venv.sh
 	@tools/setup_venv.sh
 	@touch $@
 
-$(VENV)/.installed-dev: pyproject.toml tools/setup_venv.sh
+$(VENV)/.installed-dev: pyproject.toml requirements-dev.txt tools/setup_venv.sh
 	@tools/setup_venv.sh dev
 	@touch $(VENV)/.installed $@
 
@@ -52,11 +52,11 @@ demo: $(VENV)/.installed-dev ## See it work: a broker, a queue with failures, a 
 .PHONY: test
 test: $(VENV)/.installed-dev ## Run everything, fast checks first, and sum up.
 	@tools/install_test_tools.sh
-	@$(BIN)/python tools/run_stages.py format lint types layers test-tidy test-unit test-integration test-conformance test-interop test-crash test-simulation test-cluster test-spark
+	@$(BIN)/python tools/run_stages.py format lint spelling types layers test-tidy test-unit test-integration test-conformance test-interop test-crash test-simulation test-cluster test-spark
 
 .PHONY: check
-check: $(VENV)/.installed-dev ## Format, lint, types, layers, tidy test and unit tests: what to run before every commit.
-	@$(BIN)/python tools/run_stages.py format lint types layers test-tidy test-unit
+check: $(VENV)/.installed-dev ## Format, lint, spelling, types, layers, tidy test and unit tests: what to run before every commit.
+	@$(BIN)/python tools/run_stages.py format lint spelling types layers test-tidy test-unit
 
 .PHONY: format
 format: $(VENV)/.installed-dev ## Check the format (make fix writes it).
@@ -71,6 +71,10 @@ fix: $(VENV)/.installed-dev ## Format the code and apply the fixes that are safe
 lint: $(VENV)/.installed-dev ## Lint with ruff.
 	@$(BIN)/ruff check .
 
+.PHONY: spelling
+spelling: $(VENV)/.installed-dev ## Check the spelling with codespell.
+	@$(BIN)/codespell
+
 .PHONY: types
 types: $(VENV)/.installed-dev ## Check the types with mypy --strict.
 	@$(BIN)/mypy
@@ -80,12 +84,12 @@ layers: $(VENV)/.installed-dev ## Check who imports whom.
 	@$(BIN)/lint-imports --no-logo
 
 .PHONY: test-tidy
-test-tidy: $(VENV)/.installed-dev ## Check the source tree itself: sizes, docstrings, links, forbidden imports.
-	@$(PYTEST) -q tests/unit/test_tidy.py
+test-tidy: $(VENV)/.installed-dev ## Check the source tree itself: sizes, docstrings, links, forbidden imports, plain English.
+	@$(PYTEST) -q tests/unit/test_tidy.py tests/unit/test_prose.py
 
 .PHONY: test-unit
 test-unit: $(VENV)/.installed-dev ## Run the unit tests.
-	@$(PYTEST) -q -n $(WORKERS) --dist worksteal tests/unit --deselect tests/unit/test_tidy.py $(ARGS)
+	@$(PYTEST) -q -n $(WORKERS) --dist worksteal tests/unit --deselect tests/unit/test_tidy.py --deselect tests/unit/test_prose.py $(ARGS)
 
 .PHONY: test-integration
 test-integration: $(VENV)/.installed-dev ## Run the parts together: broker, client, command line, README.
@@ -153,6 +157,11 @@ bench-spark: $(VENV)/.installed-dev ## Measure the Spark connector beside a sour
 .PHONY: bench-cluster
 bench-cluster: $(VENV)/.installed-dev $(VENV)/.installed-bench ## Measure three nodes beside one and beside Kafka: rows, idle, nodes that go.
 	@$(BIN)/python -m bench.cluster $(ARGS)
+
+.PHONY: lock
+lock: ## Bring requirements-dev.txt up to date with pyproject.toml and PyPI (needs uv).
+	@UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
+		--generate-hashes --no-emit-index-url --no-annotate --upgrade --quiet --output-file requirements-dev.txt
 
 .PHONY: clean
 clean: ## Remove what these commands made, but no data.

@@ -26,9 +26,11 @@ def raised(text: str, measured: float) -> str:
     return FLOOR.sub(rf"\g<1>{floor}", text) if floor > floor_in(text) else text
 
 
-def coverage(*words: str, **options: bool) -> subprocess.CompletedProcess[str]:
+def coverage(*words: str, capture_output: bool = False) -> subprocess.CompletedProcess[str]:
     """Run coverage's command line."""
-    return subprocess.run([sys.executable, "-m", "coverage", *words], check=False, text=True, **options)
+    return subprocess.run(
+        [sys.executable, "-m", "coverage", *words], check=False, text=True, capture_output=capture_output
+    )
 
 
 def main(words: list[str]) -> int:

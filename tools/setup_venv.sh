@@ -2,6 +2,7 @@
 # Make .venv and install the package into it: tools/setup_venv.sh [extra]. Called by the Makefile; needs python3 3.11+ alone.
 #
 # PYTHON names the interpreter to use; VENV the folder (default .venv). Outside this folder only pip's own cache is touched.
+# The extra dev is installed with the versions and hashes of requirements-dev.txt; LOCK=no takes the newest versions instead.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -14,7 +15,7 @@ say() { printf '%s\n' "penstock setup: $*" >&2; }
 good_python() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
 
 find_python() {
-    for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11}; do
+    for candidate in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
         if good_python "$candidate"; then
             command -v "$candidate"
             return 0
@@ -25,7 +26,7 @@ find_python() {
 
 if ! good_python "$venv/bin/python"; then
     if ! python="$(find_python)"; then
-        say "no Python 3.11 or newer found (tried ${PYTHON:-python3 python3.13 python3.12 python3.11})."
+        say "no Python 3.11 or newer found (tried ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11})."
         say "Install one, or name it: make PYTHON=/path/to/python3.12 ..."
         exit 1
     fi
@@ -58,16 +59,23 @@ show() {
         esac
     done
 }
+install() { "$venv/bin/python" -m pip install --progress-bar off --disable-pip-version-check "$@" 2>&1; }
+# The lock was made for CPython 3.11 to 3.14.
+locked() { [ "$extra" = dev ] && [ "${LOCK:-}" != no ] && "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info >= (3, 15))'; }
 : >"$log"
 rm -f "$log.failed"
 {
-    "$venv/bin/python" -m pip install --progress-bar off --disable-pip-version-check --editable ".${extra:+[$extra]}" 2>&1 ||
-        printf 'failed\n' >"$log.failed"
+    if locked; then
+        install --require-hashes --requirement requirements-dev.txt && install --no-deps --editable .
+    else
+        install --editable ".${extra:+[$extra]}"
+    fi || printf 'failed\n' >"$log.failed"
 } | show
 if [ -e "$log.failed" ]; then
     rm -f "$log.failed"
     tail -n 20 "$log" >&2
-    say "pip failed; all that it said is in $log"
+    say "pip failed; its output is in $log"
+    ! locked || say "If requirements-dev.txt does not fit this machine, LOCK=no installs the newest versions instead."
     exit 1
 fi
 

@@ -17,7 +17,7 @@ find_version() {
     return 1
 }
 
-for version in 3.11 3.12 3.13; do
+for version in 3.11 3.12 3.13 3.14; do
     if [ "$version" = "$main_version" ]; then
         continue
     fi

@@ -137,7 +137,7 @@ class Bench:
 
     def create(self, name: str, partitions: int, replicas: list[int]) -> None:
         """A topic whose partitions all have these replicas; one that is left of two takes writes."""
-        from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+        from confluent_kafka.admin import NewTopic
 
         in_sync = str(max(1, len(replicas) - 1))
         topic = NewTopic(

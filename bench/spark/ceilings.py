@@ -71,7 +71,8 @@ class CeilingReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         return [Share(self.rows // self.tasks) for _ in range(self.tasks)]
 
-    def read(self, partition: Share) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Share)
         return ready_rows(partition.rows, self.value_bytes)
 
 
@@ -96,7 +97,8 @@ class CeilingStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         return [Share((end["row"] - start["row"]) // self.tasks) for _ in range(self.tasks)]
 
-    def read(self, partition: Share) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Share)
         return ready_rows(partition.rows, self.value_bytes)
 
 

@@ -1,5 +1,6 @@
 """The world of a simulated node: a disk that stops it at a chosen call, ids from a seed, syncs when the history says so."""
 
+import contextlib
 import errno
 from collections.abc import Callable
 from enum import Enum
@@ -112,10 +113,8 @@ class StepFlusher:
         for gather in gatherers:
             gather()
         for target in list(self._targets):
-            try:
+            with contextlib.suppress(PenstockError):
                 target.write_pending()
-            except PenstockError:
-                pass
 
     def sync(self) -> None:
         """Write, and make durable."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ OTHERS_OFF = ("--http", "off", "--tcp", "off", "--grpc", "off")
 """Their own ports may be taken by a broker that runs on this machine."""
 
 
-def serve(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+def serve(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run ``penstock serve`` where it is expected to end by itself."""
     command = [sys.executable, "-c", "import sys; from penstock.cli.main import main; sys.exit(main())", "serve"]
     return subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=30, check=False, **options)

@@ -274,6 +274,7 @@ def test_a_pattern_subscription_follows_new_topics(bootstrap, admin, unique) -> 
             PRODUCERS["confluent"](bootstrap, topic, [Record(topic.encode())])
             # Until a topic matches, librdkafka may say that there is none.
             message = eventually(lambda: next_record(consumer), what=f"the first record of topic {count}")
+            assert message is not None
             assert message.value() == topic.encode()
             consumer.commit(message=message, asynchronous=False)
     finally:

@@ -201,7 +201,7 @@ ASKED: dict[str, Callable[[Pair, int], int | None]] = {
 
 
 @contextmanager
-def opened(client: type[Pair], bootstrap: str, topic: str) -> Iterator[Any]:
+def opened(client: Callable[[str, str], Pair], bootstrap: str, topic: str) -> Iterator[Any]:
     pair = client(bootstrap, topic)
     try:
         yield pair

@@ -35,7 +35,7 @@ def demo(tmp_path):
         started.append(process)
         return process
 
-    start.home = home
+    start.home = home  # type: ignore[attr-defined]
     yield start
     for process in started:
         if process.poll() is None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
@@ -109,7 +110,7 @@ def test_the_pipeline_of_the_demo_runs_there_with_no_change(
     bootstrap = penstock_broker_factory({"listeners.http": "127.0.0.1:0"}).bootstrap
     first = dt.datetime.now(dt.UTC).replace(microsecond=0) - dt.timedelta(minutes=10)
     first -= dt.timedelta(seconds=first.second % WINDOW_S)
-    payments = [
+    payments: list[dict[str, Any]] = [
         {"id": str(number), "product": f"p{number % 3}", "city": "here", "amount": 1.5, "paid_at": at.isoformat()}
         for number, at in enumerate(first + dt.timedelta(seconds=0.25 * step) for step in range(200))
     ]

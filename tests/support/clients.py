@@ -9,6 +9,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import aiokafka
 import confluent_kafka
@@ -47,7 +48,7 @@ def produce_confluent(bootstrap: str, topic: str, records: Sequence[Record], **c
         settings["enable.idempotence"] = True
     producer = confluent_kafka.Producer(settings)
     for record in records:
-        timestamp = {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
+        timestamp: dict[str, Any] = {} if record.timestamp_ms is None else {"timestamp": record.timestamp_ms}
         producer.produce(
             topic,
             value=record.value,
@@ -72,7 +73,7 @@ def consume_confluent(bootstrap: str, topic: str, count: int, partition: int = 0
     found: list[Record] = []
     try:
         while len(found) < count:
-            message = consumer.poll(deadline.left)
+            message: Any = consumer.poll(deadline.left)
             if message is None:
                 continue
             assert message.error() is None, message.error()

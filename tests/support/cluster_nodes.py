@@ -236,7 +236,7 @@ class Cluster:
                 batch.add(int(time() * 1000), b"key", value)
                 done: asyncio.Future[object] = asyncio.get_running_loop().create_future()
                 offset = partition.append(batch.build(), int(time() * 1000))
-                partition.when_committed(offset + 1, lambda reason, done=done: done.done() or done.set_result(reason))
+                partition.when_committed(offset + 1, lambda reason, done=done: done.done() or done.set_result(reason))  # type: ignore[misc]
                 async with asyncio.timeout(SECONDS_MAX):
                     if await done is None:
                         return offset

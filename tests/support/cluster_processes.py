@@ -8,6 +8,7 @@ import http.client
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -64,7 +65,7 @@ class ClusterProcesses:
     """Nodes 1 to N on an etcd that is there already; as a context manager it begins when each of them knows all."""
 
     def __init__(
-        self, folder: Path, etcd: str, count: int = 3, settings: Mapping[str, object] | None = None, **more: bool
+        self, folder: Path, etcd: str, count: int = 3, settings: Mapping[str, object] | None = None, **more: Any
     ) -> None:
         self.nodes = {n: NodeProcess(folder / f"node{n}", n, etcd, settings, **more) for n in range(1, count + 1)}
 
@@ -105,7 +106,7 @@ class ClusterProcesses:
         """Make topics, asking again while a node is missed that they need."""
         admin = self.admin()
         for topic in topics:
-            eventually(lambda topic=topic: created(admin, topic), SECONDS_MAX, f"{topic.topic} is made")
+            eventually(partial(created, admin, topic), SECONDS_MAX, f"{topic.topic} is made")
 
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})

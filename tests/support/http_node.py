@@ -1,6 +1,7 @@
 """A node with its HTTP gateway on a free port, in the test's own event loop, and clients that show the bytes."""
 
 import asyncio
+import contextlib
 import re
 import socket
 from collections.abc import Callable, Sequence
@@ -86,10 +87,8 @@ class RawHttp:
 
     async def close(self) -> None:
         self.writer.close()
-        try:
+        with contextlib.suppress(ConnectionError):
             await self.writer.wait_closed()
-        except ConnectionError:
-            pass
 
 
 def request(method: str, path: str, body: bytes = b"", headers: Sequence[str] = (), *, length: bool = True) -> bytes:

@@ -4,6 +4,7 @@ No client library stands between: a test decides what is sent, in how many piece
 """
 
 import asyncio
+import contextlib
 import socket
 import struct
 from collections.abc import Callable, Iterable
@@ -294,10 +295,8 @@ class WireClient:
     async def close(self) -> None:
         """Good-bye; harmless when the broker was quicker."""
         self.writer.close()
-        try:
+        with contextlib.suppress(ConnectionError):
             await self.writer.wait_closed()
-        except ConnectionError:
-            pass
 
 
 PRODUCE, FETCH, METADATA = ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA

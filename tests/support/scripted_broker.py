@@ -4,6 +4,7 @@
 response, None for no answer, or CLOSE to close the connection. ApiVersions is answered by itself.
 """
 
+import contextlib
 import socket
 import struct
 import threading
@@ -59,10 +60,8 @@ class ScriptedBroker:
         listener.close()
         self._thread.join(5)
         for connection in self._connections:
-            try:
+            with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
             connection.close()
 
     def __enter__(self) -> "ScriptedBroker":

@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ def new_threads(before: set[threading.Thread]) -> set[str]:
     return {name for name in names if not name.startswith("asyncio_")}
 
 
-def ask(address: str, key: int, request: object, version: int) -> object:
+def ask(address: str, key: int, request: object, version: int) -> Any:
     with RawClient(address) as client:
         return client.ask(key, request, version)
 

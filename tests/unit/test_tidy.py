@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "penstock"
@@ -64,7 +66,7 @@ def text_files() -> list[Path]:
     found: list[Path] = [
         path for path in ROOT.iterdir() if path.is_file() and (path.suffix in suffixes or path.name in names)
     ]
-    for folder in ("src", "tests", "tools", "bench", "docs", "examples", ".ci"):
+    for folder in ("src", "tests", "tools", "bench", "docs", "examples", ".ci", ".github"):
         for path in (ROOT / folder).rglob("*"):
             relative = path.relative_to(ROOT)
             if "__pycache__" in relative.parts or relative.parts[:2] == ("bench", "results"):
@@ -101,18 +103,18 @@ def has_docstring(name: str, text: str) -> Iterator[Finding]:
 def rules_do_not_touch_the_world(name: str, text: str) -> Iterator[Finding]:
     if not starts_with_any(in_source(name), PURE):
         return
+    imports: list[tuple[int, str]] = []
     for node in ast.walk(parsed(text)):
-        modules: list[str] = []
         if isinstance(node, ast.Import):
-            modules = [alias.name for alias in node.names]
+            imports += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names = {(node.module or "", alias.name) for alias in node.names}
-            modules = [] if names <= ALLOWED_IN_PURE else [node.module or ""]
+            imports += [] if names <= ALLOWED_IN_PURE else [(node.lineno, node.module or "")]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open":
             yield f"line {node.lineno}: opens a file itself: use the Disk port"
-        for module in modules:
-            if module.partition(".")[0] in FORBIDDEN_IN_PURE:
-                yield f"line {node.lineno}: imports {module}: time, disk, network and entropy are handed in (ports.py)"
+    for line, module in imports:
+        if module.partition(".")[0] in FORBIDDEN_IN_PURE:
+            yield f"line {line}: imports {module}: time, disk, network and entropy are handed in (ports.py)"
 
 
 def is_short(name: str, text: str) -> Iterator[Finding]:
@@ -323,3 +325,22 @@ def test_every_dependency_has_its_reason_and_every_reason_a_dependency() -> None
     )
     assert set(rows) == wanted
     assert len(rows) == len(set(rows))
+
+
+def test_the_lock_has_what_development_needs_and_names_no_index() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lock = (ROOT / "requirements-dev.txt").read_text(encoding="utf-8")
+    locked = {name: Version(version) for name, version in re.findall(r"^([\w.-]+)==(\S+)", lock, flags=re.MULTILINE)}
+    needed = [
+        *extras["dependencies"],
+        *extras["optional-dependencies"]["dev"],
+        *extras["optional-dependencies"]["spark"],
+    ]
+    wrong = [
+        text
+        for text in needed
+        if (wanted := Requirement(text)).name != extras["name"]
+        and (wanted.name not in locked or locked[wanted.name] not in wanted.specifier)
+    ]
+    assert wrong == [], "run make lock"
+    assert "//" not in lock

@@ -87,7 +87,7 @@ class Child:
         self._log = log_file.open("ab")
         self._log_start = self._log.tell()
         self._text = b""
-        self.process: Final = subprocess.Popen(
+        self.process: Final = subprocess.Popen(  # noqa: S603  our own program and arguments
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

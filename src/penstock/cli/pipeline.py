@@ -334,7 +334,7 @@ def _detach(registry: Registry, name: str) -> None:
         log = registry.log(name)
     arguments = [argument for argument in sys.argv[1:] if argument not in ("--detach", "-d")]
     with log.open("ab") as sink:
-        child = subprocess.Popen(
+        child = subprocess.Popen(  # noqa: S603  our own program and arguments
             [sys.executable, "-m", "penstock", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=sink,

@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Final
 
@@ -243,15 +243,11 @@ def _history() -> Iterator[None]:
     from penstock.spark.cache import cache_folder
 
     path = os.path.join(cache_folder(), "sql_history")
-    try:
+    with suppress(OSError):
         readline.read_history_file(path)
-    except OSError:
-        pass
     readline.set_history_length(HISTORY_LINES_MAX)
     try:
         yield
     finally:
-        try:
+        with suppress(OSError):
             readline.write_history_file(path)
-        except OSError:
-            pass

@@ -286,7 +286,7 @@ class Cluster:
             except ClientError as error:
                 if not self._worth_retrying(error, unknown_topics=unknown_topics, lost=lost):
                     raise
-                pause_s = pause_ms * random.uniform(0.75, 1.25) / 1000
+                pause_s = pause_ms * random.uniform(0.75, 1.25) / 1000  # noqa: S311  spreads retries, hides nothing
                 if monotonic() + pause_s > deadline:
                     raise _given_up(error) from error
                 self.forget()

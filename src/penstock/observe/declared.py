@@ -93,7 +93,7 @@ METRICS: Final = (
     Metric("message_redeliveries_total", Kind.COUNTER, _BY_QUEUE, "Deliveries of a record after its first."),
     # Topics.
     Metric("penstock_records_in_total", Kind.COUNTER, _BY_FLOW, "Records appended."),
-    Metric("penstock_bytes_in_total", Kind.COUNTER, _BY_FLOW, "Bytes appended, as they lie in the log."),
+    Metric("penstock_bytes_in_total", Kind.COUNTER, _BY_FLOW, "Bytes appended, as they are stored in the log."),
     Metric("penstock_records_out_total", Kind.COUNTER, _BY_FLOW, "Records delivered to readers and workers."),
     Metric("penstock_bytes_out_total", Kind.COUNTER, _BY_FLOW, "Bytes delivered to readers and workers."),
     Metric("penstock_log_bytes", Kind.GAUGE, ("topic",), "Size of the logs of the topic's opened partitions."),

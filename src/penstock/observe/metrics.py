@@ -6,6 +6,7 @@ then kept, since a record's time does not change. ``docs/observability.md`` has 
 """
 
 import asyncio
+import contextlib
 import platform
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -320,10 +321,8 @@ class BrokerCollector(Collector):
         broker = self._broker
         yield self._histogram("penstock_sync_seconds", [((), broker.meters.sync_seconds)])
         yield self._simple("penstock_sync_errors_total", [((), broker.meters.sync_errors)])
-        try:
+        with contextlib.suppress(OSError):
             yield self._simple("penstock_disk_free_bytes", [((), shutil.disk_usage(broker.logs.data_dir).free)])
-        except OSError:
-            pass
         build = (__version__, platform.python_version(), str(broker.node_id))
         yield self._simple("penstock_build_info", [(build, 1)])
 

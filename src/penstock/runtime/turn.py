@@ -20,7 +20,7 @@ Action = Callable[[], None]
 class Turn:
     """Collects what the end of this turn has to do. Nothing is collected twice: callers keep a flag of their own."""
 
-    __slots__ = ("_gatherers", "_loop", "_lookers", "_scheduled", "_senders", "_targets", "_written")
+    __slots__ = ("_gatherers", "_lookers", "_loop", "_scheduled", "_senders", "_targets", "_written")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, written: Callable[[Flushable], None]) -> None:
         self._loop = loop

@@ -92,7 +92,7 @@ def _start(settings: Mapping[str, str], *, is_local: bool) -> tuple[subprocess.P
         if is_local and _workers_find_pyspark(home):
             environment["SPARK_HOME"] = str(home_without_archives(home))
         with _blocked(signal.SIGINT, signal.SIGTERM):
-            process = subprocess.Popen(
+            process = subprocess.Popen(  # noqa: S603  our own program and arguments
                 [*_IGNORING_SIGNALS, str(home / "bin" / "spark-submit"), *arguments, *shlex.split(submitted)],
                 stdin=subprocess.PIPE,
                 env=environment,

@@ -122,7 +122,7 @@ def _candidates() -> Iterator[Java]:
 def ask(program: str, origin: Origin) -> Java | None:
     """What a Java says of itself; None when it does not answer like one."""
     try:
-        answer = subprocess.run(
+        answer = subprocess.run(  # noqa: S603  our own program and arguments
             [program, "-XshowSettings:properties", "-version"],
             capture_output=True,
             text=True,

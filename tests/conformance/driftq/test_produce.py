@@ -1,13 +1,14 @@
 """What produce promises beyond its texts: envelopes, bytes, keys and partitions, idempotency, the bound on backlogs."""
 
 import base64
+from typing import Any
 
 import pytest
 
 from penstock.testing.process import BrokerProcess
 from tests.conformance.driftq.client import Driftq
 
-ENVELOPE = {
+ENVELOPE: dict[str, Any] = {
     "run_id": "r",
     "step_id": "s",
     "parent_step_id": "p",

@@ -45,12 +45,12 @@ def test_librdkafka_reads_what_we_write_and_finds_keys_where_it_would_put_them(c
     with Producer(cluster, compression=Compression.SNAPPY) as producer:
         ours = {key: producer.send(topic, b"ours", key=key) for key in keys}
     theirs = {}
-    producer = confluent_kafka.Producer(
+    librdkafka = confluent_kafka.Producer(
         {"bootstrap.servers": penstock_broker.bootstrap, "partitioner": "murmur2_random"}
     )
     for key in keys:
-        producer.produce(topic, b"theirs", key=key, on_delivery=lambda _, m: theirs.update({m.key(): m.partition()}))
-    assert producer.flush(20) == 0
+        librdkafka.produce(topic, b"theirs", key=key, on_delivery=lambda _, m: theirs.update({m.key(): m.partition()}))
+    assert librdkafka.flush(20) == 0
     assert ours == theirs
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": penstock_broker.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}

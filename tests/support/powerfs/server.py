@@ -98,7 +98,7 @@ def operation(*kinds: str) -> Callable[[Any], Any]:
     return decorate
 
 
-class PowerFs(mfusepy.Operations):
+class PowerFs(mfusepy.Operations):  # type: ignore[misc]
     """The calls of FUSE. A file handle is the number of the node, so a file that has lost its name is found all the same."""
 
     use_ns = True
@@ -223,7 +223,7 @@ class PowerFs(mfusepy.Operations):
         return 0
 
 
-class Fuse(mfusepy.FUSE):
+class Fuse(mfusepy.FUSE):  # type: ignore[misc]
     """Hands the file to a truncate by descriptor, which the binding forgets: the file may have no name any more."""
 
     def truncate_fuse_3(self, path: bytes | None, length: int, fip: Any) -> int:

@@ -3,6 +3,7 @@
 import datetime as dt
 import importlib
 import io
+from typing import Any
 
 import pytest
 from kio.index import load_request_schema, load_response_schema
@@ -74,9 +75,9 @@ def answer_frame(schema, body, correlation_id=7) -> bytes:
 
 
 def produce_answer_of(version: int, error: ErrorCode) -> bytes:
-    schema = load_response_schema(int(Api.PRODUCE), version)
+    schema: Any = load_response_schema(int(Api.PRODUCE), version)
     module = importlib.import_module(schema.__module__)
-    fields = {
+    fields: dict[str, Any] = {
         "index": 3,
         "error_code": error,
         "base_offset": 1 << 40,
@@ -103,7 +104,7 @@ def test_a_produce_answer_has_the_length_and_the_error_where_the_layout_says(ver
 @pytest.mark.parametrize("records", [BATCH, BATCH * 200])
 @pytest.mark.parametrize("aborted", [None, ()])
 def test_a_fetch_answer_has_its_records_where_the_layout_says(version, records, aborted) -> None:
-    schema = load_response_schema(int(Api.FETCH), version)
+    schema: Any = load_response_schema(int(Api.FETCH), version)
     module = importlib.import_module(schema.__module__)
     partition = module.PartitionData(
         partition_index=2,

@@ -321,7 +321,7 @@ def test_the_documentation_has_every_flag_of_serve(flag) -> None:
 def test_the_documentation_has_every_option_of_the_cluster_commands() -> None:
     section = (DOCS / "cli.md").read_text().partition("### penstock cluster")[2].partition("\n## ")[0]
     common = {"--help", "--output", "--bootstrap", "--http", "--request-timeout"}
-    command = typer.main.get_command(cluster.app)
+    command = typer.main.get_group(cluster.app)
     missing = [
         f"{name} {option}"
         for name, each in command.commands.items()

@@ -61,7 +61,7 @@ def test_a_wrong_argument_is_told(arguments, says) -> None:
 
 
 def test_help_and_completion_know_the_same_flags() -> None:
-    command = typer.main.get_command(build("serve")).commands["serve"]
+    command = typer.main.get_group(build("serve")).commands["serve"]
     shown = {parameter.opts[0] for parameter in command.params}
     assert shown == {*serve.FLAGS, serve.CONFIG, serve.RESET}
 

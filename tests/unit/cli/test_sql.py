@@ -89,7 +89,7 @@ def test_from_earliest_is_what_is_read_anyway() -> None:
 )
 def test_a_range_that_makes_no_sense_is_refused(arguments) -> None:
     with pytest.raises(Failure) as refused:
-        range_options(*arguments, NOW_MS)
+        range_options(*arguments, now_ms=NOW_MS)
     assert refused.value.code is Exit.USAGE
 
 

@@ -112,7 +112,7 @@ class Reader:
     def _commit(self, message: Message) -> None:
         while not self._stopped.is_set():
             try:
-                self._consumer.commit(message, asynchronous=False)
+                self._consumer.commit(message=message, asynchronous=False)
                 return
             except Exception as error:  # noqa: BLE001 - every error of a coordinator that moves is tried again
                 last = str(error)

@@ -257,7 +257,7 @@ async def test_a_dead_letter_is_made_once_though_two_nodes_want_to_make_it(
         first = cluster.nodes[1]
         group = cluster.group_of(first)
         await cluster.publish(first, "t", [b"poison"])
-        held: list[tuple[object, ...]] = []
+        held: list[Any] = []
         real = first.node.remote.append_once
         monkeypatch.setattr(first.node.remote, "append_once", lambda *asked: held.append(asked))
         await cluster.nack(first, group, await cluster.lease(first, "t", group))
@@ -266,7 +266,7 @@ async def test_a_dead_letter_is_made_once_though_two_nodes_want_to_make_it(
         second = await cluster.moved(group, first)
         await until(lambda: cluster.values("dlq.t") == [b"poison"], "the second made it")
         answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        real(*held[0][:-1], answer.set_result)
+        real(*held[0][:-1], answer.set_result)  # type: ignore[call-arg]
         async with asyncio.timeout(SECONDS_MAX):
             assert await answer == [0]
         assert cluster.values("dlq.t") == [b"poison"]

@@ -10,6 +10,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
 from penstock.log.compaction import CompactionPlan, CompactionResult, SegmentFile, plan, read_batches, run
 from penstock.log.config import CleanupPolicy, LogConfig
+from penstock.ports import File
 from penstock.records.batch import (
     DELETE_HORIZON_BIT,
     HEADER_BYTES,
@@ -418,7 +419,7 @@ class TestFiles:
 
         @dataclass
         class FullFile:
-            file: object
+            file: File
 
             def pwritev(self, buffers, position) -> Never:
                 raise OSError(28, "no space left on device")

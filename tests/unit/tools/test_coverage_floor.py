@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-
-from tools.coverage_floor import PYPROJECT, floor_in, raised
+from coverage_floor import PYPROJECT, floor_in, raised
 
 TEXT = '[tool.other]\nfail_under = "x"\n[tool.coverage.report]\nfail_under = 80  # only ever raised\nprecision = 1\n'
 

@@ -10,7 +10,7 @@ import json
 import re
 import socket
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from penstock.address import Address
 from penstock.bench.admin import connect
@@ -120,10 +120,8 @@ class AckingTap:
         return [int(stamp) for stamp in _STAMP.findall(lines)]
 
     def _drain(self) -> None:
-        try:
+        with suppress(BlockingIOError):
             self._answers.feed(memoryview(self._sock.recv(1 << 16, socket.MSG_DONTWAIT)))
-        except BlockingIOError:
-            pass
 
 
 class SubscriptionTap:

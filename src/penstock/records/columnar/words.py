@@ -40,7 +40,7 @@ _FOUR_BYTES_MAX: Final = 0xFFFFFFFF
 class Bytes:
     """A buffer, byte by byte (``data``) and in words of eight bytes that begin anywhere."""
 
-    __slots__ = ("data", "size", "view", "_words", "_word_at_max")
+    __slots__ = ("_word_at_max", "_words", "data", "size", "view")
 
     def __init__(self, buffer: Buffer) -> None:
         self.size = len(buffer)

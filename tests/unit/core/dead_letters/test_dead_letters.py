@@ -156,7 +156,7 @@ def test_a_scan_for_chosen_ones_reads_no_further_than_they_lie(world, monkeypatc
         read.append(offset)
         return real(partition, offset, *bounds)
 
-    real = scan.read_from
+    real = scan.read_from  # type: ignore[attr-defined]
     monkeypatch.setattr(scan, "read_from", spy)
     assert world.plan(DeadLetterFilter(chosen={0: frozenset({3, 4})})).count == 2
     assert read == [3]
@@ -215,7 +215,7 @@ def test_the_rate_is_kept_by_the_clock(world) -> None:
     world.pass_time(1_000)
     assert 19 <= len(world.back()) <= 22
     world.pass_time(2_000)
-    assert job.result.finished == 30
+    assert job.result.finished == 30  # type: ignore[attr-defined]
 
 
 def test_a_rate_is_not_caught_up_after_a_pause(world) -> None:

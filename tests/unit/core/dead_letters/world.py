@@ -1,5 +1,6 @@
 """A broker on a simulated disk with dead letters in it, and a clock that the test moves."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from penstock.core.access import ANONYMOUS, Caller
@@ -23,6 +24,7 @@ class Job:
 
     told: list[Progress] = field(default_factory=list)
     result: Progress | PenstockError | None = None
+    cancel: Callable[[], None] = field(init=False)
 
     def done(self, result: Progress | PenstockError) -> None:
         assert self.result is None, "ended twice"

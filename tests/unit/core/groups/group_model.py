@@ -226,7 +226,7 @@ class Watched:
         for told in self.formed:
             for each in told.members:
                 joined = self.joined.get(each.member_id)
-                assert each.instance_id is not None or joined == told.generation, (
+                assert each.instance_id is not None or joined == told.generation, (  # type: ignore[attr-defined]
                     "a member that did not join is in a generation"
                 )
         self.formed.clear()

@@ -226,8 +226,8 @@ class TestTheGroup:
         assert decode_subscription(seen["a"].metadata).topics == [TOPIC, OTHER]
         held = decode_assignment(seen["a"].assignment).assigned_partitions
         assert [(each.topic, each.partitions) for each in held] == [(TOPIC, [0, 2, 4]), (OTHER, list(range(8)))]
-        (held,) = decode_assignment(seen["b"].assignment).assigned_partitions
-        assert held.partitions == [1, 3]
+        (one,) = decode_assignment(seen["b"].assignment).assigned_partitions
+        assert one.partitions == [1, 3]
 
     def test_it_is_listed(self, world) -> None:
         join(world, "a")

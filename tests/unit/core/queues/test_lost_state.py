@@ -248,6 +248,6 @@ def test_whoever_waits_after_the_state_was_read_again_waits_for_what_was_appende
 def count_reads(monkeypatch):
     """Notes each time that the state is read to be loaded again."""
     reads = []
-    read = upkeep.read_images
+    read = upkeep.read_images  # type: ignore[attr-defined]
     monkeypatch.setattr(upkeep, "read_images", lambda *given: reads.append(given) or read(*given))
     return reads

@@ -167,7 +167,7 @@ def test_nobody_is_answered_for_a_sink_before_its_intent_is_carried_out(world) -
     world.sinks.open(CALLER, SINK, opened)
     assert opened.result is committed.result is None
     world.settle()
-    assert opened.result.last_batch_id == 0
+    assert opened.result.last_batch_id == 0  # type: ignore[attr-defined]
     assert not committed.committed.already
     assert committed.committed.records == 1
 

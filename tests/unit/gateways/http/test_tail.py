@@ -112,14 +112,14 @@ async def test_nothing_is_read_for_a_reader_that_is_slow(tmp_path: Path, monkeyp
         for _ in range(40):
             await publish(node, "x" * 500_000)
         taken = []
-        take = tail.Tail.take
+        take = tail.Tail.take  # type: ignore[attr-defined]
 
         def counted(self, *arguments):
             found = take(self, *arguments)
             taken.extend(found)
             return found
 
-        monkeypatch.setattr(tail.Tail, "take", counted)
+        monkeypatch.setattr(tail.Tail, "take", counted)  # type: ignore[attr-defined]
         raw = await follow(node, "?from=earliest")
         raw.reader._transport.pause_reading()  # type: ignore[attr-defined]
         [connection] = node.http._server.server_state.connections

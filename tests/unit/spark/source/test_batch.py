@@ -209,7 +209,7 @@ def test_pushed_filters_are_what_is_read(options, fill, topic) -> None:
     made = FilteringRecordsReader(batch_settings(SparkOptions(options)), RECORDS)
     assert list(made.pushFilters([EqualTo(("partition",), 1), GreaterThanOrEqual(("offset",), 7)])) == []
     (part,) = made.partitions()
-    assert (part.range.partition, part.range.from_offset, part.range.to_offset) == (1, 7, 10)
+    assert (part.range.partition, part.range.from_offset, part.range.to_offset) == (1, 7, 10)  # type: ignore[attr-defined]
 
 
 def test_a_pushed_filter_beyond_the_end_of_a_partition_is_no_data_loss(options, fill, topic) -> None:

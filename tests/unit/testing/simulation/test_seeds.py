@@ -75,7 +75,7 @@ def test_a_run_that_is_stopped_says_where_to_continue_and_leaves_no_process() ->
 def test_a_simulation_that_fails_itself_is_a_seed_that_does_not_hold(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    simulate = seeds_module.simulate
+    simulate = seeds_module.simulate  # type: ignore[attr-defined]
 
     def failing(seed: int) -> SimulationResult:
         if seed == 1:

@@ -44,8 +44,8 @@ def module_name(api: Api) -> str:
 def kio_class(api: Api, version: int, kind: str) -> type:
     module = importlib.import_module(f"kio.schema.{module_name(api)}.v{version}.{kind}")
     return next(
-        cls for cls in vars(module).values() if isinstance(cls, type) and getattr(cls, "__type__", None) is not None
-        and cls.__type__.name == kind
+        cls for cls in vars(module).values() if isinstance(cls, type)
+        and getattr(getattr(cls, "__type__", None), "name", None) == kind
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ def test_a_built_in_is_what_its_name_says_and_every_field_says_what_it_is_for(na
     assert issubclass(builtin.arguments, Arguments)
     assert builtin.run.__doc__, "the command's help"
     for key, kind in keys_of(builtin.arguments).items():
-        assert kind.__metadata__[0].description.endswith((".", "]")), key
+        assert kind.__metadata__[0].description.endswith((".", "]")), key  # type: ignore[attr-defined]
         assert wanted_of(kind)
 
 
