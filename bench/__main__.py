@@ -10,9 +10,10 @@ from bench.peers.base import Flush
 from bench.results import markdown
 from bench.run import PEERS, Plan, run
 from bench.saying import save
+from penstock.bench.context import Options
 from penstock.bench.faults import BenchError
-from penstock.bench.frames import Acks
-from penstock.bench.workloads import WORKLOADS, Options, select_workloads
+from penstock.bench.run import select
+from penstock.bench.workloads import WORKLOADS
 
 
 def _names(text: str) -> list[str]:
@@ -44,14 +45,14 @@ def main() -> int:
     if unknown := [name for name in given.peers if name not in all_peers]:
         parser.error(f"no peer is called {', '.join(unknown)}: choose from {', '.join(all_peers)}")
     try:
-        select_workloads(given.only)
+        select(given.only)
     except BenchError as error:
         parser.error(str(error))
     plan = Plan(
         peers=given.peers,
         only=given.only,
         flushes=list(Flush) if given.flush == "both" else [Flush(given.flush)],
-        acks={"1": [Acks.LEADER], "all": [Acks.ALL]}.get(given.acks, [Acks.LEADER, Acks.ALL]),
+        acks=["1", "all"] if given.acks == "both" else [given.acks],
         rounds=given.rounds,
         warm_rounds=given.warm_rounds,
         options=Options(seconds=given.seconds, warmup_s=given.warmup, bytes_max=given.bytes_max),

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock.bench.report import duration, number, ratio
+from penstock.bench.context import Kind, Workload
+from penstock.bench.report import duration, number
 from penstock.bench.rows import Row
-from penstock.bench.workloads import WORKLOADS, Kind, Workload
+from penstock.bench.workloads import WORKLOADS
 
 BASE = "kafka"
 FLUSHES = ("os", "sync")
@@ -96,6 +97,13 @@ _P99 = Metric("p99", "p99_us", more_is_better=False)
 _P999 = Metric("p99.9", "p999_us", more_is_better=False)
 _CPU_MB = Metric("CPU ms per MB", "broker_cpu_s_per_mb", more_is_better=False)
 _CPU_REQUESTS = Metric("CPU us per request", "broker_cpu_s_per_1000_requests", more_is_better=False)
+
+
+def ratio(value: float | None, base: float | None, *, more_is_better: bool) -> float | None:
+    """How many times better `value` is than `base`, be more better or less; None when it is not known."""
+    if value is None or base is None or value <= 0 or base <= 0:
+        return None
+    return value / base if more_is_better else base / value
 
 
 def main_metrics(workload: Workload) -> tuple[Metric, ...]:

@@ -22,13 +22,11 @@ from bench.peers.redis import Redis
 from bench.results import Report, Result
 from bench.saying import fail, machine, say
 from penstock.bench import librdkafka
+from penstock.bench.context import Case, Kind, Options
 from penstock.bench.faults import BenchError
-from penstock.bench.frames import Acks
-from penstock.bench.run import Case, cases_of
-from penstock.bench.workloads import Kind, Options, select_workloads
+from penstock.bench.run import cases_of, select
 
 PEERS: tuple[type[Peer], ...] = (Penstock, Kafka, Redis, Nats)
-_CLIENT_KINDS = frozenset({Kind.LIBRDKAFKA_IN, Kind.LIBRDKAFKA_OUT, Kind.CONFLUENT_IN, Kind.CONFLUENT_OUT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +36,7 @@ class Plan:
     peers: list[str]
     only: list[str]
     flushes: list[Flush]
-    acks: list[Acks]
+    acks: list[str]
     rounds: int
     warm_rounds: int
     options: Options
@@ -85,9 +83,9 @@ def _present(plan: Plan, report: Report) -> list[type[Peer]]:
 
 
 def _rows(plan: Plan, kinds: list[type[Peer]], home: Path, report: Report) -> None:
-    cases = cases_of(select_workloads(plan.only), plan.acks)
+    cases = cases_of(select(plan.only), plan.acks)
     if "confluent-kafka" in report.missing:
-        cases = [case for case in cases if case.workload.kind not in _CLIENT_KINDS]
+        cases = [case for case in cases if case.workload.kind is not Kind.CLIENT]
     with ExitStack() as stack:
         started: list[Peer] = []
         for kind in kinds:
@@ -104,7 +102,7 @@ def _rows(plan: Plan, kinds: list[type[Peer]], home: Path, report: Report) -> No
 
 def _one(peer: Peer, case: Case, turn: int, options: Options, report: Report) -> None:
     # Only acks=all promises the disk, so only that is compared where the disk is waited for.
-    if peer.flush is Flush.SYNC and case.acks is not Acks.ALL:
+    if peer.flush is Flush.SYNC and case.acks != "all":
         return
     # What the system before has left in the page cache is written back now, not during this measurement.
     os.sync()

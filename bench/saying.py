@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.bench.workloads import Options
+from penstock.bench.context import Options
 
 RESULTS = Path(__file__).with_name("results")
 

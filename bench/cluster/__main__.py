@@ -11,7 +11,7 @@ from bench.cluster.systems import SYSTEMS
 from bench.cluster.tables import markdown
 from bench.peers.base import Flush
 from bench.saying import save
-from penstock.bench.workloads import Options
+from penstock.bench.context import Options
 
 
 def _names(text: str) -> list[str]:

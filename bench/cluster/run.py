@@ -20,10 +20,10 @@ from bench.cluster.systems import SYSTEMS, PenstockCluster, System
 from bench.peers.base import Flush
 from bench.results import Result
 from bench.saying import fail, machine, say
-from penstock.bench.admin import first_address
+from penstock.bench.context import Endpoints, Options
 from penstock.bench.faults import BenchError
-from penstock.bench.frames import Acks
-from penstock.bench.workloads import Options, run_workload, select_workloads
+from penstock.bench.kafka import first_address
+from penstock.bench.run import cases_of, run_case, select
 
 WORKLOADS = ("produce-16k", "single-64", "single-16x16", "single-1", "fetch-16k")
 _FETCHED_BYTES_MAX = 32 << 20
@@ -108,18 +108,16 @@ def _rows(
 
 
 def _round(plan: ClusterPlan, systems: list[System], flush: Flush, turn: int, report: ClusterReport) -> None:
-    for workload in select_workloads(list(plan.only or WORKLOADS)):
-        acks = Acks.ALL if workload.has_acks else None
+    for case in cases_of(select(plan.only or WORKLOADS), ["all"]):
         options = plan.options
-        if not workload.has_acks:
+        if not case.acks:
             options = replace(options, bytes_max=min(options.bytes_max, _FETCHED_BYTES_MAX))
         # Each comes first in turn, so that nobody always meets the same disk.
         for system in systems[turn % len(systems) :] + systems[: turn % len(systems)]:
             try:
-                address = first_address(system.bootstrap().split(",")[0])
-                row = run_workload(workload, acks, address, None, options)
-            except (BenchError, OSError) as error:
-                fail(report.failures, f"{system.title}, {workload.name}, flush = {flush.value}: {error}")
+                row = run_case(case, Endpoints(first_address(system.bootstrap())), None, options)
+            except BenchError as error:
+                fail(report.failures, f"{system.title}, {case.id}, flush = {flush.value}: {error}")
                 continue
             counted = "" if turn >= 0 else " (does not count)"
             say(f"{system.title:32} {flush.value:5} {row.id:24} {row.records_per_s:12,.0f} records/s{counted}")

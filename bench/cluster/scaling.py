@@ -32,9 +32,9 @@ from bench.peers.base import Flush, Peer
 from bench.peers.penstock import Penstock
 from bench.results import table
 from bench.saying import machine, save, say
+from penstock.bench.context import Options
 from penstock.bench.faults import BenchError
 from penstock.bench.process_stats import usage_of
-from penstock.bench.workloads import Options
 from penstock.client import Cluster
 from penstock.client.cluster_state import ClusterState, ClusterStatus
 from penstock.client.moves import Moves

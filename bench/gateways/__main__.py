@@ -12,7 +12,7 @@ from bench.gateways.run import NAMES, GatewayPlan, run
 from bench.gateways.tables import markdown
 from bench.peers.base import Flush
 from bench.saying import save
-from penstock.bench.workloads import Options
+from penstock.bench.context import Options
 
 
 def _names(text: str) -> list[str]:

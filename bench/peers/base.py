@@ -22,11 +22,11 @@ from typing import TypeVar
 
 from bench.saying import fail, say
 from penstock.address import Address
-from penstock.bench.admin import Admin
+from penstock.bench.context import Case, Endpoints, Options
 from penstock.bench.faults import BenchError
 from penstock.bench.rows import Row
-from penstock.bench.run import Case
-from penstock.bench.workloads import Options, run_workload
+from penstock.bench.run import run_case
+from penstock.client import ClientError, Cluster
 
 _PARENT_DEATH_SIGNAL = 1
 _STOP_S_MAX = 300.0
@@ -150,7 +150,7 @@ class Peer(ABC):
         return time.perf_counter() - begin
 
     def _answers(self) -> bool:
-        with contextlib.suppress(BenchError, OSError):
+        with contextlib.suppress(BenchError, ClientError, OSError):
             return self.is_ready()
         return False
 
@@ -165,14 +165,16 @@ class KafkaProtocolPeer(Peer):
     def bootstrap(self) -> Address:
         """Where it listens."""
 
+    nodes_expected = 1
+
     def is_ready(self) -> bool:
-        """Whether it answers Metadata and names itself."""
-        with Admin(self.bootstrap()) as admin:
-            return bool(admin.brokers())
+        """Whether its metadata names all nodes."""
+        with Cluster([self.bootstrap()]) as cluster:
+            return len(cluster.describe().nodes) == self.nodes_expected
 
     def run(self, case: Case, options: Options) -> Row | None:
         """Any row."""
-        return run_workload(case.workload, case.acks, self.bootstrap(), self.pid, options)
+        return run_case(case, Endpoints(self.bootstrap()), self.pid, options)
 
 
 def free_port() -> int:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from bench.peers.base import KafkaProtocolPeer
 from penstock.address import Address
-from penstock.bench.admin import first_address
+from penstock.bench.context import Endpoints
 from penstock.bench.faults import BenchError
-from penstock.bench.gateways.context import Endpoints
+from penstock.bench.kafka import first_address
 
 _COMMAND = Path(sys.executable).with_name("penstock")
 _READY = re.compile(rb"^penstock ready (.+)$", re.MULTILINE)

@@ -31,7 +31,7 @@ def test_a_row_of_a_gateway_and_why_another_is_left_out(penstock, broker_process
     (row,) = done.lines
     assert row["workload"] == "queue-1"
     assert row["records"] > 0
-    assert "tcp-64 is left out: the broker's tcp gateway is off" in done.err
+    assert "tcp-64 is left out: the broker's tcp listener is off" in done.err
 
 
 def test_without_any_row_to_run_it_fails(penstock) -> None:

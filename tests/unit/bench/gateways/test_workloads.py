@@ -3,24 +3,28 @@
 import pytest
 
 from penstock.address import Address
+from penstock.bench.context import Endpoints
 from penstock.bench.faults import BenchError
 from penstock.bench.gateways import wrk
-from penstock.bench.gateways.context import Endpoints
-from penstock.bench.gateways.rows import GATEWAY_ROWS, select_rows
+from penstock.bench.gateways.workloads import GATEWAY_WORKLOADS
+from penstock.bench.run import select
 
 HERE = Address("127.0.0.1", 1)
-BY_NAME = {row.name: row for row in GATEWAY_ROWS}
+BY_NAME = {row.name: row for row in GATEWAY_WORKLOADS}
 
 
 def test_rows_are_chosen_by_name_in_their_usual_order() -> None:
-    assert [row.name for row in select_rows(["grpc-unary", "http-single"])] == ["http-single", "grpc-unary"]
-    assert len(select_rows([])) == len(BY_NAME) == len(GATEWAY_ROWS)
-    with pytest.raises(BenchError, match="no row is called nonsense: choose from"):
-        select_rows(["nonsense"])
+    assert [row.name for row in select(["grpc-unary", "http-single"], GATEWAY_WORKLOADS)] == [
+        "http-single",
+        "grpc-unary",
+    ]
+    assert len(select([], GATEWAY_WORKLOADS)) == len(BY_NAME) == len(GATEWAY_WORKLOADS)
+    with pytest.raises(BenchError, match="no workload is called nonsense: choose from"):
+        select(["nonsense"], GATEWAY_WORKLOADS)
 
 
 def test_a_row_whose_gateway_is_off_says_how_to_start_it() -> None:
-    assert "start it with --tcp" in BY_NAME["tcp-64"].why_not(Endpoints(HERE, http=HERE, grpc=HERE))
+    assert "start the broker with --tcp" in BY_NAME["tcp-64"].why_not(Endpoints(HERE, http=HERE, grpc=HERE))
     assert BY_NAME["tcp-64"].why_not(Endpoints(HERE, tcp=HERE)) is None
     assert "--grpc" in BY_NAME["delivery-tcp-grpc"].why_not(Endpoints(HERE, tcp=HERE))
 
