@@ -96,7 +96,7 @@ def _with_partitions(peer: KafkaProtocolPeer, partitions: int) -> dict[str, floa
         filled = usage_of(peer.pid)
     stop_s = peer.stop()
     if peer.was_killed:
-        raise BenchError(f"it did not stop by itself in {stop_s:.0f} s, so its next start would be a recovery")
+        raise BenchError(f"It did not stop by itself in {stop_s:.0f} s, so its next start would be a recovery")
     begin = time.perf_counter()
     ready_s = peer.start()
     with Cluster([peer.bootstrap()]) as cluster:
@@ -122,4 +122,4 @@ def _wait_until_served(cluster: Cluster, names: list[str], records: int) -> None
         ask = partial(list_offsets, cluster, places)
         ends = {found.offset for found in cluster.retry(ask, unknown_topics=True, timeout_ms=_MANY_MS_MAX).values()}
         if ends != {records}:
-            raise BenchError(f"partitions of {name} end at {sorted(ends)} instead of {records}")
+            raise BenchError(f"Partitions of {name} end at {sorted(ends)} instead of {records}")

@@ -70,7 +70,7 @@ class _Writing:
         with self._answered:
             goal = len(self._answers) + count
             if not self._answered.wait_for(lambda: len(self._answers) >= goal, _SECONDS_MAX):
-                raise BenchError(f"no writes went through for {_SECONDS_MAX:.0f} s")
+                raise BenchError(f"No writes went through for {_SECONDS_MAX:.0f} s")
 
     def longest_gap(self, since: float) -> float:
         """The longest time without an answer that began before or after a moment, and ended after it."""
@@ -145,4 +145,4 @@ def _wait_in_sync(admin: AdminClient) -> None:
         if partition.leader >= 0 and len(partition.isrs) == NODES:
             return
         time.sleep(0.1)
-    raise BenchError(f"the replicas were not in sync after {_SECONDS_MAX:.0f} s")
+    raise BenchError(f"The replicas were not in sync after {_SECONDS_MAX:.0f} s")

@@ -153,7 +153,7 @@ class Bench:
                 return time.perf_counter() - began
             # Of very many partitions the answer takes the node some time: looking is not to be what it does.
             time.sleep(max(_LOOK_S, _LOOK_SHARE * (time.perf_counter() - asked)))
-        raise BenchError(f"after {_SECONDS_MAX:.0f} s it did not hold that {what}")
+        raise BenchError(f"After {_SECONDS_MAX:.0f} s it did not hold that {what}")
 
     def leads(self, status: ClusterStatus, number: int) -> int:
         """How many partitions a node leads."""
@@ -163,7 +163,7 @@ class Bench:
 def _reading(pid: int) -> Reading:
     usage = usage_of(pid)
     if usage is None:
-        raise BenchError(f"process {pid} cannot be looked at: this needs /proc")
+        raise BenchError(f"Process {pid} cannot be looked at: this needs /proc")
     return Reading(usage.cpu_s, usage.rss_anon_bytes, len(list(Path(f"/proc/{pid}/fd").iterdir())))
 
 
@@ -234,7 +234,7 @@ def _write_one_each(bench: Bench, places: list[tuple[str, int]]) -> None:
         producer.produce(topic, b"first", partition=index)
         producer.poll(0)
     if producer.flush(_SECONDS_MAX):
-        raise BenchError(f"not all of {len(places)} partitions took a record")
+        raise BenchError(f"Not all of {len(places)} partitions took a record")
 
 
 def _idle(bench: Bench, count: int, idle_s: float, report: ScalingReport) -> None:

@@ -74,7 +74,7 @@ def _benchmark(redis: Redis, options: Options, name: str, pipeline: int) -> Row:
 
     def load(requests: int) -> tuple[float, float | None, float | None]:
         if not shutil.which("redis-benchmark"):
-            raise BenchError("no redis-benchmark on the PATH: install Debian's package redis-tools")
+            raise BenchError("Cannot find redis-benchmark on the PATH; install Debian's package redis-tools")
         words = ["redis-benchmark", "-h", redis.address.host, "-p", str(redis.address.port), "--csv", "-c", "64"]
         words += ["-P", str(pipeline), "-n", str(requests), "XADD", KEY.decode(), "*", "f", "v" * options.value_bytes]
         output = run_tool(words, "run redis-benchmark")
@@ -101,7 +101,7 @@ def _preload(redis: Redis, options: Options, records: int) -> None:
     with Pump([Lane(redis.address, RingSource([_xadd(options)] * window), redis.counter(), window)]) as pump:
         stored = pump.run(_PRELOAD_S_MAX, records).answers
     if stored != records:
-        raise BenchError(f"only {stored} of {records} entries could be stored in {_PRELOAD_S_MAX:.0f} s")
+        raise BenchError(f"Only {stored} of {records} entries could be stored in {_PRELOAD_S_MAX:.0f} s")
 
 
 class Reply:

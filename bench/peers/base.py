@@ -189,9 +189,9 @@ def run_tool(arguments: list[str], what: str, *, seconds_max: float = 600.0) -> 
     try:
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=seconds_max, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise BenchError(f"cannot {what}: {error}") from error
+        raise BenchError(f"Cannot {what}: {error}") from error
     if done.returncode:
-        raise BenchError(f"cannot {what}: {(done.stdout + done.stderr)[-_LOG_TAIL_BYTES:]}")
+        raise BenchError(f"Cannot {what}: {(done.stdout + done.stderr)[-_LOG_TAIL_BYTES:]}")
     return done.stdout
 
 

@@ -202,5 +202,5 @@ class Context:
         stored = self.stored()
         if stored < acknowledged:
             raise BenchError(
-                f"{acknowledged} records were acknowledged, but the topic holds {stored}: see the broker's log"
+                f"{acknowledged} records were acknowledged, but the topic holds {stored}; see the broker's log"
             )

@@ -81,7 +81,7 @@ def measure_delivery(
             return latency_ns
         if now > give_up:
             raise BenchError(
-                f"{sent - received} of {sent} records were not delivered within {_CATCH_UP_S_MAX:.0f} s: see the broker's log"
+                f"{sent - received} of {sent} records were not delivered within {_CATCH_UP_S_MAX:.0f} s; see the broker's log"
             )
         wait_s = max(0, beat - clock()) / 1e9 if beat < end else 0.1
         # select, not epoll: its timeout is in microseconds, and a period of 1 ms needs that.
@@ -89,7 +89,7 @@ def measure_delivery(
             got = sock.recv_into(scratch)
             now = clock()
             if not got:
-                raise BenchError("the broker closed a connection during the measurement: see its log")
+                raise BenchError("The broker closed a connection during the measurement; see its log")
             if sock is out:
                 answers.feed(scratch[:got])
                 continue

@@ -38,7 +38,7 @@ class Histogram:
     def percentile(self, percent: float) -> int | None:
         """The middle of the first bucket that at least `percent` of the values do not exceed; None when nothing was recorded."""
         if not 0 < percent <= 100:
-            raise ValueError(f"a percentile must be above 0 and at most 100, not {percent}")
+            raise ValueError(f"A percentile must be above 0 and at most 100, not {percent}")
         if not self.count:
             return None
         # Rounded before the ceiling: 99.9 / 100 * 1000 is a hair over 999 in binary, and must not become the 1000th value.
@@ -48,7 +48,7 @@ class Histogram:
             seen += times
             if seen >= rank:
                 return _middle(index)
-        raise AssertionError("the buckets hold fewer values than were counted")
+        raise AssertionError("The buckets hold fewer values than were counted")
 
 
 def _middle(index: int) -> int:

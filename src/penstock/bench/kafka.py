@@ -61,7 +61,7 @@ def connect(address: Address) -> socket.socket:
         sock = socket.create_connection(address, timeout=_CONNECT_S_MAX)
     except OSError as error:
         raise BenchError(
-            f"cannot connect to {address}: {error.strerror or error}; is the broker running there?"
+            f"Cannot connect to {address}: {error.strerror or error}; is the broker running there?"
         ) from error
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
@@ -118,7 +118,7 @@ def batch_filling(batch_bytes_max: int, value: bytes, timestamp_ms: int) -> tupl
         builder.add(timestamp_ms, None, value)
     if builder.count == 1:
         raise BenchError(
-            f"a record of {len(value)} bytes does not fit into a batch of {batch_bytes_max} bytes: use smaller values"
+            f"A record of {len(value)} bytes does not fit into a batch of {batch_bytes_max} bytes: use smaller values"
         )
     return batch_of([value] * (builder.count - 1), timestamp_ms), builder.count - 1
 
@@ -151,7 +151,7 @@ class FetchLayout:
         """Fail when the response reports an error."""
         for at in self.errors_at:
             if code := int.from_bytes(response[at : at + 2], "big", signed=True):
-                raise BenchError(f"the broker refused a fetch request with error code {code}: see its log")
+                raise BenchError(f"The broker refused a fetch request with error code {code}; see its log")
 
     def records_span(self, response: bytes | bytearray) -> tuple[int, int]:
         """Where the records begin, and how many bytes they are."""

@@ -81,12 +81,12 @@ class ProduceCounter:
         (size,) = _I32.unpack_from(data, at)
         (code,) = _I16.unpack_from(data, at + self._error_at)
         if code:
-            raise BenchError(f"the broker refused a produce request with error code {code}: see its log")
+            raise BenchError(f"The broker refused a produce request with error code {code}; see its log")
         (correlation_id,) = _I32.unpack_from(data, at + 4)
         expected = (self._answered + at // self._frame_bytes) % self._ring
         if size != self._frame_bytes - 4 or correlation_id != expected:
             raise BenchError(
-                f"a produce response is out of step: {size} bytes with correlation id {correlation_id}, "
+                f"A produce response is out of step: {size} bytes with correlation id {correlation_id}, "
                 f"expected {self._frame_bytes - 4} bytes with {expected}"
             )
 
@@ -128,7 +128,7 @@ class FetchCounter:
         _, records_bytes = self._layout.records_span(self._head)
         if records_bytes <= 0:
             raise BenchError(
-                "a fetch response has no records where there should be some: was the topic's data removed?"
+                "A fetch response has no records where there should be some: was the topic's data removed?"
             )
         self.bytes_received += records_bytes
         return int(_I32.unpack_from(self._head)[0]) + 4
@@ -150,5 +150,5 @@ def preload(cluster: Cluster, topic: Topic, batch: Buffer, count: int) -> None:
             stored = pump.run(_PRELOAD_S_MAX, count).answers
         if stored != count:
             raise BenchError(
-                f"only {stored} of {count} batches could be stored before the row, in {_PRELOAD_S_MAX:.0f} s"
+                f"Only {stored} of {count} batches could be stored before the row, in {_PRELOAD_S_MAX:.0f} s"
             )

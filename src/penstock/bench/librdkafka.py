@@ -45,7 +45,7 @@ def _package() -> ModuleType:
         return importlib.import_module("confluent_kafka")
     except ImportError as error:
         raise BenchError(
-            "the client rows need confluent-kafka: pip install confluent-kafka, or leave them out with --only"
+            "The client rows require confluent-kafka; run pip install confluent-kafka, or leave them out with --only"
         ) from error
 
 
@@ -79,7 +79,7 @@ def _consumed(
             if count:
                 last_seen = now
             elif now - last_seen > _STALL_S_MAX:
-                raise BenchError(f"the client got nothing for {_STALL_S_MAX:.0f} s: see the broker's log")
+                raise BenchError(f"The client received nothing for {_STALL_S_MAX:.0f} s; see the broker's log")
             total += count
             in_pass += count
             if in_pass >= records * partitions:
@@ -145,7 +145,7 @@ def produce_by_python(context: Context) -> Row:
                     sent += 1
             producer.poll(0)
         if producer.flush(_FLUSH_S_MAX) or failures:
-            raise BenchError(f"the client could not deliver its records: {failures[0] if failures else 'no answer'}")
+            raise BenchError(f"The client could not deliver its records: {failures[0] if failures else 'no answer'}")
         return sent
 
     return _produced(context, stretch)
@@ -163,7 +163,7 @@ def consume_by_python(context: Context) -> Row:
     def take() -> int:
         messages = consumer.consume(_CALL_RECORDS, 0.1)
         if messages and (error := messages[-1].error()):
-            raise BenchError(f"the client could not consume: {error}")
+            raise BenchError(f"The client could not consume: {error}")
         return len(messages)
 
     try:
@@ -220,7 +220,7 @@ def _load() -> Any:
                 function.restype, function.argtypes = result, arguments
             return library
     raise BenchError(
-        "this confluent-kafka does not bring its own librdkafka: leave out the librdkafka rows with --only"
+        "The installed confluent-kafka does not include librdkafka; leave out the librdkafka rows with --only"
     )
 
 
@@ -233,10 +233,10 @@ class _Handle:
         conf = self.library.rd_kafka_conf_new()
         for key, value in settings.items():
             if self.library.rd_kafka_conf_set(conf, key.encode(), value.encode(), reason, len(reason)):
-                raise BenchError(f"librdkafka does not take {key}={value}: {reason.value.decode()}")
+                raise BenchError(f"Cannot set {key}={value} in librdkafka: {reason.value.decode()}")
         self.client = self.library.rd_kafka_new(kind, conf, reason, len(reason))
         if not self.client:
-            raise BenchError(f"librdkafka did not start: {reason.value.decode()}")
+            raise BenchError(f"Cannot start librdkafka: {reason.value.decode()}")
         self.topic = self.library.rd_kafka_topic_new(self.client, topic.encode(), None)
 
     def __enter__(self) -> _Handle:
@@ -268,7 +268,7 @@ def produce_by_library(context: Context) -> Row:
                 sent += library.rd_kafka_produce_batch(handle.topic, _ANY_PARTITION, _COPY, messages, _CALL_RECORDS)
                 library.rd_kafka_poll(handle.client, 0)
             if library.rd_kafka_flush(handle.client, _FLUSH_S_MAX * 1000):
-                raise BenchError("librdkafka could not deliver its records in a minute: see the broker's log")
+                raise BenchError("Records of librdkafka were not delivered within a minute; see the broker's log")
             return sent
 
         return _produced(context, stretch)
@@ -293,7 +293,7 @@ def consume_by_library(context: Context) -> Row:
             stop()
             for partition in range(partitions):
                 if library.rd_kafka_consume_start_queue(handle.topic, partition, _BEGINNING, queue):
-                    raise BenchError("librdkafka did not start to consume")
+                    raise BenchError("Cannot start to consume with librdkafka")
                 running.append(partition)
 
         def take() -> int:

@@ -124,7 +124,7 @@ class Lane(Worker):
         count = self._counter.feed(data)
         self.unanswered -= count
         if self.unanswered < 0:
-            raise BenchError("the broker sent more responses than it got requests")
+            raise BenchError("The broker sent more responses than it got requests")
         settle(self._sent, count, now_ns, latency_ns)
         return count
 
@@ -210,7 +210,7 @@ class Pump:
         deadline = time.perf_counter() + seconds_max
         while any(worker.unanswered for worker in self._workers):
             if time.perf_counter() > deadline:
-                raise BenchError(f"the broker left requests unanswered for {seconds_max:.0f} s: see its log")
+                raise BenchError(f"The broker left requests unanswered for {seconds_max:.0f} s; see its log")
             answers += self._turn(ignored)
         return answers
 
@@ -235,7 +235,7 @@ class Pump:
         except OSError as error:
             raise _broken(error) from error
         if not got:
-            raise BenchError("the broker closed a connection during the measurement: see its log")
+            raise BenchError("The broker closed a connection during the measurement; see its log")
         return self._scratch[:got]
 
     def _send(self, worker: Worker, now_ns: int) -> None:
@@ -266,7 +266,7 @@ class RingSource:
     def __init__(self, frames: list[bytes]) -> None:
         self._frame_bytes = len(frames[0])
         if any(len(frame) != self._frame_bytes for frame in frames):
-            raise ValueError("the frames of a ring must be of one length")
+            raise ValueError("The frames of a ring must be of one length")
         self._count = len(frames)
         self._view = memoryview(b"".join(frames))
         self._next = 0
@@ -305,7 +305,7 @@ class TokenCounter:
             at = text.find(failure)
             if at >= 0:
                 raise BenchError(
-                    f"the server answered with an error: {text[at : at + 200].strip().decode(errors='replace')}"
+                    f"The server answered with an error: {text[at : at + 200].strip().decode(errors='replace')}"
                 )
         count, self._over = divmod(self._over + text.count(self._token), self._size)
         return count

@@ -20,7 +20,7 @@ def select(only: Sequence[str], among: Sequence[Workload] = WORKLOADS) -> list[W
     """The workloads named in `only`, in their usual order; all of them when it is empty."""
     known = {workload.name for workload in among}
     if unknown := [name for name in only if name not in known]:
-        raise BenchError(f"no workload is called {', '.join(unknown)}: choose from {', '.join(sorted(known))}")
+        raise BenchError(f"Unknown workload {', '.join(unknown)}; choose from {', '.join(sorted(known))}")
     return [workload for workload in among if not only or workload.name in only]
 
 
@@ -51,9 +51,9 @@ def run_case(case: Case, endpoints: Endpoints, pid: int | None, options: Options
     except ClientError as error:
         raise BenchError(str(error)) from error
     except OSError as error:
-        raise BenchError(f"the connection broke during the measurement: {error}; see the broker's log") from error
+        raise BenchError(f"The connection broke during the measurement: {error}; see the broker's log") from error
     if not row.records:
-        raise BenchError(f"nothing was finished in {row.seconds:.1f} s: see the broker's log")
+        raise BenchError(f"Nothing was finished in {row.seconds:.1f} s; see the broker's log")
     return row
 
 

@@ -88,7 +88,7 @@ def _check_fetched(context: Context, version: int, batch: bytearray, records: in
         while len(response) < 4 or len(response) < 4 + int.from_bytes(response[:4], "big"):
             piece = sock.recv(MIB)
             if not piece:
-                raise BenchError("the broker closed the connection of a fetch request: see its log")
+                raise BenchError("The broker closed the connection of a fetch request; see its log")
             response += piece
     layout = kafka.fetch_layout(version, topic.name)
     layout.check(response)
@@ -97,7 +97,7 @@ def _check_fetched(context: Context, version: int, batch: bytearray, records: in
     # A broker sets the base offset and the leader epoch, which the CRC does not cover.
     if fetched[:8] != records.to_bytes(8, "big") or fetched[16:] != batch[16:]:
         raise BenchError(
-            f"the broker did not return the batch that was stored at offset {records}: {size} bytes differ"
+            f"The broker did not return the batch that was stored at offset {records}: {size} bytes differ"
         )
 
 

@@ -136,7 +136,9 @@ def _found_pid(address: "Address") -> int | None:
 
     pid = find_pid(address)
     if pid is None:
-        note("no CPU and memory: the broker's process was not found; specify --pid if it runs on this machine")
+        note(
+            "CPU and memory are not shown, since the broker's process was not found; specify --pid if it runs on this machine"
+        )
     return pid
 
 
@@ -198,11 +200,11 @@ def _possible(
     possible = []
     for workload in workloads:
         if reason := workload.why_not(endpoints):
-            note(f"{workload.name} is left out: {reason}")
+            note(f"Leaving out {workload.name}: {reason}")
         else:
             possible.append(workload)
     if not possible:
-        raise Failure("none of the rows can be run here", Exit.USAGE)
+        raise Failure("None of the workloads can run here", Exit.USAGE)
     return endpoints, possible
 
 

@@ -1,4 +1,4 @@
-"""``penstock config``: what the broker would run with, and where each value comes from."""
+"""``penstock config``: the effective configuration, and where each value comes from."""
 
 import os
 from typing import Annotated
@@ -55,12 +55,12 @@ def show(
     rack: Rack = None,
     log_format: LogFormatOption = None,
     log_level: LogLevelOption = None,
-    changed: Annotated[bool, typer.Option("--changed", help="Only what is not a default.")] = False,
+    changed: Annotated[bool, typer.Option("--changed", help="Show only values that are not defaults.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Show each value and where it comes from.
 
-    Takes the flags of serve, and reads the same environment.
+    Accepts the flags of penstock serve, and reads the same environment variables.
     """
     from penstock.config import SourceKind, load
     from penstock.config.describe import describe
@@ -97,16 +97,16 @@ def show(
         if not changed or setting.source.kind is not SourceKind.DEFAULT
     ]
     if output is Format.TABLE:
-        # As they are written in a configuration, to be copied from here.
+        # As they are written in a configuration file, to be copied from here.
         rows = [{**row, "value": as_toml(row["value"])} for row in rows]
-    emit(rows, ["name", "value", "source"], output, nothing="every value is a default")
+    emit(rows, ["name", "value", "source"], output, nothing="All values are defaults")
 
 
 @app.command("example")
 def example() -> None:
-    """Print a file with every setting.
+    """Print a configuration file with every setting.
 
-    Each with its default and what it is for, commented out.
+    Each setting is commented out, with its default and a description.
     """
     from penstock.config.describe import example_toml
 

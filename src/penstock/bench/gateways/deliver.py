@@ -135,12 +135,12 @@ def _open(sock: socket.socket, request: bytes) -> None:
         except TimeoutError:
             piece = b""
         if not piece:
-            raise BenchError("the broker did not begin to answer a consumer: see its log")
+            raise BenchError("The broker did not begin to answer a consumer; see its log")
         head += piece
     sock.settimeout(None)
     status = head.partition(b"\r\n")[0]
     if b" 200 " not in status:
-        raise BenchError(f"the broker refused a consumer: {status.decode(errors='replace')}")
+        raise BenchError(f"The broker refused a consumer: {status.decode(errors='replace')}")
 
 
 def consume(context: Context, stack: ExitStack) -> Consumer:

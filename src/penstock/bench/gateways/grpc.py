@@ -78,12 +78,12 @@ class FrameStream(Worker):
     def _take_data(self, data: bytes) -> None:
         for message in self._reader.feed(data):
             for failure in mq.PublishFrameResponse.FromString(message).failures:
-                raise BenchError(f"the broker refused a record of a frame: {failure.message}")
+                raise BenchError(f"The broker refused a record of a frame: {failure.message}")
             self._answers += 1
 
     def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: Histogram) -> int:  # noqa: ARG002  it has one channel
         if self._client.receive(data):
-            raise BenchError("the broker ended a stream during the measurement: see its log")
+            raise BenchError("The broker ended a stream during the measurement; see its log")
         answers, self._answers = self._answers, 0
         for _ in range(answers):
             latency_ns.record(now_ns - self._since.popleft())
@@ -122,7 +122,7 @@ class BatchSubscription(Worker):
         if ended:
             if self._seen != self._records:
                 raise BenchError(
-                    f"a subscription to {self._records} records ended after {self._seen}: see the broker's log"
+                    f"A subscription to {self._records} records ended after {self._seen}; see the broker's log"
                 )
             self._seen = self.unanswered = 0
         return count

@@ -53,11 +53,11 @@ class ResponseReader:
             status = text[at + 9 : at + 12]
             if not status.startswith(b"2"):
                 raise BenchError(
-                    f"the broker refused a request: {text[at : at + _SHOWN_BYTES].decode(errors='replace')}"
+                    f"The broker refused a request: {text[at : at + _SHOWN_BYTES].decode(errors='replace')}"
                 )
             length = _LENGTH.search(text, at, head_end)
             if length is None and status != b"204":
-                raise BenchError("a response has no content length, so the row cannot tell where it ends")
+                raise BenchError("A response has no content length, so the row cannot tell where it ends")
             end = head_end + 4 + (int(length[1]) if length else 0)
             if end > len(text):
                 break

@@ -54,7 +54,7 @@ class MessageReader:
         while len(text) - at >= _PREFIX.size:
             compressed, length = _PREFIX.unpack_from(text, at)
             if compressed:
-                raise BenchError("the broker compressed a message without being asked to")
+                raise BenchError("The broker compressed a message without being asked to")
             end = at + _PREFIX.size + length
             if end > len(text):
                 break
@@ -183,9 +183,9 @@ class Http2Client:
 
     def _take_data(self, payload: bytes, flags: int, stream: int) -> None:
         if flags & PADDED:
-            raise BenchError("the broker padded a frame, which this client does not read")
+            raise BenchError("The broker padded a frame, which this client does not read")
         if flags & END_STREAM:
-            raise BenchError("a call ended without a status")
+            raise BenchError("A call ended without a status")
         if payload:
             self._streams[stream].has_data = True
             self._unrefilled += len(payload)
@@ -202,7 +202,7 @@ class Http2Client:
         if not state.has_data:
             # The status of a refused call is in a compressed block; its readable part is better than nothing.
             readable = "".join(chr(byte) for byte in block if 32 <= byte < 127)
-            raise BenchError(f"the broker refused a call: {readable}")
+            raise BenchError(f"The broker refused a call: {readable}")
         self._ended.append(stream)
         if self._waiting and len(self._streams) < self._streams_max:
             next_stream, message, ends = self._waiting.popleft()
@@ -235,7 +235,7 @@ class Http2Client:
         elif kind in (RST_STREAM, GOAWAY):
             text = payload[8:].decode(errors="replace") if kind == GOAWAY else f"code {payload.hex()}"
             raise BenchError(
-                f"the broker ended {'the connection' if kind == GOAWAY else 'a call'}: {text}; see its log"
+                f"The broker ended {'the connection' if kind == GOAWAY else 'a call'}: {text}; see its log"
             )
 
     def _flush_all(self) -> None:

@@ -139,7 +139,7 @@ class StreamWorker(Worker):
         if not self._is_open:
             status, found, _ = text.partition(b"\r\n")
             if found and b" 200 " not in status:
-                raise BenchError(f"the broker refused a worker: {status.decode(errors='replace')}")
+                raise BenchError(f"The broker refused a worker: {status.decode(errors='replace')}")
             self._is_open = bool(found)
         whole = text.rfind(b"\n")
         self._tail = text[whole + 1 :]

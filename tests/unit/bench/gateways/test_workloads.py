@@ -19,7 +19,7 @@ def test_rows_are_chosen_by_name_in_their_usual_order() -> None:
         "grpc-unary",
     ]
     assert len(select([], GATEWAY_WORKLOADS)) == len(BY_NAME) == len(GATEWAY_WORKLOADS)
-    with pytest.raises(BenchError, match="no workload is called nonsense: choose from"):
+    with pytest.raises(BenchError, match="Unknown workload nonsense; choose from"):
         select(["nonsense"], GATEWAY_WORKLOADS)
 
 
@@ -31,5 +31,5 @@ def test_a_row_whose_gateway_is_off_says_how_to_start_it() -> None:
 
 def test_a_row_that_needs_wrk_says_so_where_it_is_missing(monkeypatch) -> None:
     monkeypatch.setattr(wrk, "is_installed", lambda: False)
-    assert "install Debian's package wrk" in BY_NAME["http-single"].why_not(Endpoints(HERE, http=HERE))
+    assert "install the package wrk" in BY_NAME["http-single"].why_not(Endpoints(HERE, http=HERE))
     assert BY_NAME["http-ndjson"].why_not(Endpoints(HERE, http=HERE)) is None
