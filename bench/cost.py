@@ -1,4 +1,4 @@
-"""What a system costs before and beside the work: start, memory, connections, many partitions."""
+"""What a system costs apart from the load: start, memory, connections, many partitions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MANY_MS_MAX = 300_000
 
 
 def measure_cost(kind: type[Peer], home: Path, partitions: int) -> Cost:
-    """Start a system anew in `home`, look at it from all sides, and stop it."""
+    """Start a system with empty data in `home`, measure its cost, and stop it."""
     peer = kind(home, Flush.OS)
     try:
         cold_start_s = peer.start()
@@ -96,7 +96,7 @@ def _with_partitions(peer: KafkaProtocolPeer, partitions: int) -> dict[str, floa
         filled = usage_of(peer.pid)
     stop_s = peer.stop()
     if peer.was_killed:
-        raise BenchError(f"It did not stop by itself in {stop_s:.0f} s, so its next start would be a recovery")
+        raise BenchError(f"The system did not stop within {stop_s:.0f} s, so its next start would be a recovery")
     begin = time.perf_counter()
     ready_s = peer.start()
     with Cluster([peer.bootstrap()]) as cluster:

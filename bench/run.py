@@ -1,7 +1,7 @@
 """The order of a side-by-side run: every system at every row, in turn, over several rounds.
 
-Invariant: the systems run one after the other within a row, in an order that shifts from round to round, so that what else the machine
-does hits all alike. Every process that was started is stopped, whatever happens.
+Invariant: the systems run one after the other within a row, in an order that shifts from round to round, so that other load on the machine
+affects all alike. Every process that was started is stopped, whatever happens.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Plan:
 
 
 def run(plan: Plan) -> Report:
-    """Run everything; a row that fails is noted, and the rest goes on."""
+    """Run everything; a row that fails is noted, and the rest continues."""
     report = Report(machine=machine(plan.rounds, plan.warm_rounds, plan.options))
     kinds = _present(plan, report)
     home = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
@@ -75,10 +75,10 @@ def _present(plan: Plan, report: Report) -> list[type[Peer]]:
             report.systems[kind.name] = kind.title
         else:
             report.missing[kind.name] = reason
-            say(f"{kind.name} is missing: {reason}")
+            say(f"leaving out {kind.name}: {reason}")
     if not librdkafka.is_installed():
-        report.missing["confluent-kafka"] = "client rows are left out: pip install 'penstock[bench]'"
-        say("confluent-kafka is missing: client rows are left out")
+        report.missing["confluent-kafka"] = "not installed; run pip install 'penstock[bench]' for the client rows"
+        say("leaving out the client rows: confluent-kafka is not installed")
     return kinds
 
 

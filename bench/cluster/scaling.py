@@ -1,9 +1,9 @@
 """`python -m bench.cluster.scaling`: the constants of the capacity model in `docs/scaling.md`, measured on three nodes with one member of etcd.
 
-Node 1 leads all of the measured partitions, node 2 follows them, and node 3 only knows of them: so what each role costs is told apart by process. A kill of
+Node 1 leads all of the measured partitions, node 2 follows them, and node 3 only knows of them, so that each role is a process of its own. A kill of
 node 1 is then a failover of all of them at once, and its return is as many changes of in-sync sets.
 
-Invariant: everything that is started is stopped, and all files lie in one temporary folder.
+Invariant: everything that is started is stopped, and all files are in one temporary folder.
 """
 
 from __future__ import annotations
@@ -145,15 +145,15 @@ class Bench:
         self.admin.create_topics([topic], request_timeout=120)[name].result(120)
 
     def wait(self, what: str, holds: Callable[[ClusterStatus], bool]) -> float:
-        """Seconds until the cluster stands so."""
+        """Seconds until the status is as wanted."""
         began = time.perf_counter()
         while time.perf_counter() - began < _SECONDS_MAX:
             asked = time.perf_counter()
             if holds(self.status()):
                 return time.perf_counter() - began
-            # Of very many partitions the answer takes the node some time: looking is not to be what it does.
+            # With very many partitions the status takes the node some time, which must not become its main work.
             time.sleep(max(_LOOK_S, _LOOK_SHARE * (time.perf_counter() - asked)))
-        raise BenchError(f"After {_SECONDS_MAX:.0f} s it did not hold that {what}")
+        raise BenchError(f"Timed out after {_SECONDS_MAX:.0f} s: {what}")
 
     def leads(self, status: ClusterStatus, number: int) -> int:
         """How many partitions a node leads."""
@@ -163,7 +163,7 @@ class Bench:
 def _reading(pid: int) -> Reading:
     usage = usage_of(pid)
     if usage is None:
-        raise BenchError(f"Process {pid} cannot be looked at: this needs /proc")
+        raise BenchError(f"Cannot inspect process {pid}: this requires /proc")
     return Reading(usage.cpu_s, usage.rss_anon_bytes, len(list(Path(f"/proc/{pid}/fd").iterdir())))
 
 
@@ -467,7 +467,7 @@ def main() -> int:
     given = parser.parse_args()
     if (reason := PenstockCluster.why_missing()) is not None:
         parser.error(reason)
-    # Ended from outside, it still stops what it started.
+    # On SIGTERM it still stops what it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report, code = ScalingReport(machine(0, 0, Options())), 0
     try:

@@ -279,11 +279,11 @@ REDIS_ROWS = (
     ),
     RedisRow("xadd-64", "XADD, 64 connections", lambda r, o, n: _produce(r, o, n, 64, 1)),
     RedisRow(
-        "xadd-pipelined-1", "XADD, one connection, 10,000 under way", lambda r, o, n: _produce(r, o, n, 1, 10_000)
+        "xadd-pipelined-1", "XADD, one connection, 10,000 in flight", lambda r, o, n: _produce(r, o, n, 1, 10_000)
     ),
     RedisRow(
         "xadd-pipelined-16",
-        "XADD, 16 connections, 1,000 under way on each",
+        "XADD, 16 connections, 1,000 in flight on each",
         lambda r, o, n: _produce(r, o, n, 16, 1000),
     ),
     RedisRow("xread-100", "XREAD of 100 from the beginning, 2 connections", _read),
@@ -293,7 +293,9 @@ REDIS_ROWS = (
         "XREADGROUP of 100, one XACK of them, 16 connections",
         lambda r, o, n: _work(r, o, n, _BATCH_RECORDS, _MANY),
     ),
-    RedisRow("xreadgroup-pipelined", "XREADGROUP of 100, an XACK for each entry, not waited for", _work_pipelined),
+    RedisRow(
+        "xreadgroup-pipelined", "XREADGROUP of 100, an XACK for each entry without waiting for it", _work_pipelined
+    ),
     RedisRow("delivery-xread", "XADD to a blocking XREAD, 1,000 entries/s", _delivery),
 )
 REDIS_BY_NAME = {row.name: row for row in REDIS_ROWS}

@@ -66,7 +66,7 @@ class _Step:
 
 
 def run(plan: GatewayPlan) -> GatewayReport:
-    """Run everything; a row that fails is noted, and the rest goes on."""
+    """Run everything; a row that fails is noted, and the rest continues."""
     report = GatewayReport(machine(plan.rounds, plan.warm_rounds, plan.options))
     home = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
     try:
@@ -90,7 +90,7 @@ def run(plan: GatewayPlan) -> GatewayReport:
 def _started(kind: type[P], plan: GatewayPlan, home: Path, report: GatewayReport, stack: ExitStack) -> dict[Flush, P]:
     if reason := kind.why_missing():
         report.missing[kind.name] = reason
-        say(f"{kind.name} is missing: {reason}")
+        say(f"leaving out {kind.name}: {reason}")
         return {}
     return start_each(kind, plan.flushes, home, report.failures, stack)
 
@@ -122,7 +122,7 @@ def _penstock_step(name: str, peer: PenstockWithGateways, options: Options, repo
     if reason := case.workload.why_not(endpoints):
         if name not in report.missing:
             report.missing[name] = reason
-            say(f"{name} is left out: {reason}")
+            say(f"leaving out {name}: {reason}")
         return None
     return _Step("penstock", peer.flush.value, name, lambda: run_case(case, endpoints, peer.pid, options))
 

@@ -24,16 +24,16 @@ def markdown(report: GatewayReport) -> str:
     """All tables."""
     about = [f"- {key}: {value}\n" for key, value in report.machine.items()]
     about.append(
-        "- x Redis: above 1 is better; with a ~ the rounds of the two overlap, or there was only one: it may be chance\n"
+        "- x Redis: above 1 is better; with a ~ the rounds of the two overlap, or there was only one, so it may be chance\n"
     )
     about += [f"- {name}: not measured, {reason}\n" for name, reason in report.missing.items()]
     parts = ["# The gateways beside Redis\n", "".join(about)]
     for flush in FLUSHES:
         if any(result.flush == flush for result in report.results):
             title = (
-                "Unsynced: acknowledged when the operating system has it"
+                "Unsynced: acknowledged when the operating system has the record"
                 if flush == "os"
-                else "Synced: acknowledged when the disk has it"
+                else "Synced: acknowledged when the record is on the disk"
             )
             parts.append(f"## {title}\n\n{_rates(report, flush)}\n{_latencies(report, flush)}")
     parts.append("## The rows\n\n" + _legend(report))

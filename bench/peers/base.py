@@ -1,7 +1,7 @@
 """What a system in the comparison offers: start, stop, restart, and run one row.
 
 Invariant: a peer ends exactly the processes it started, by their id, and they end with this process even if it is killed. All its files
-lie in a folder of its own.
+are in a folder of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOG_TAIL_BYTES = 1500
 
 
 class Flush(Enum):
-    """When an acknowledged record is on the disk: whenever the kernel likes, or before the acknowledgement."""
+    """When an acknowledged record is on the disk: when the kernel writes it, or before the acknowledgement."""
 
     OS = "os"
     SYNC = "sync"
@@ -57,7 +57,7 @@ class Peer(ABC):
     @classmethod
     @abstractmethod
     def why_missing(cls) -> str | None:
-        """A sentence when this system cannot be run on this machine; fetches what it needs otherwise."""
+        """Why this system cannot run on this machine; None if it can. Fetches what it needs."""
 
     @abstractmethod
     def command(self) -> tuple[list[str], dict[str, str]]:
@@ -69,7 +69,7 @@ class Peer(ABC):
 
     @abstractmethod
     def run(self, case: Case, options: Options) -> Row | None:
-        """Measure one row; None when the row means nothing for this system."""
+        """Measure one row; None if the row does not apply to this system."""
 
     def before_first_start(self) -> None:  # noqa: B027  not every system needs files before its first start
         """Make files that the first start needs."""
@@ -125,16 +125,16 @@ class Peer(ABC):
             time.sleep(0.005)
 
     def kill(self) -> None:
-        """SIGKILL: it has no time to say anything."""
+        """Kill it with SIGKILL."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait()
 
     def stop(self) -> float:
-        """Ask it to end, and end it if it does not; how many seconds it took.
+        """Stop it, or kill it if it does not stop; how many seconds it took.
 
-        `was_killed` then says so: what is measured after a kill is a recovery, not a start.
+        `was_killed` is set then: what is measured after a kill is a recovery, not a start.
         """
         process, self._process = self._process, None
         if process is None or process.poll() is not None:
@@ -214,7 +214,7 @@ P = TypeVar("P", bound=Peer)
 def start_each(
     kind: type[P], flushes: list[Flush], home: Path, failures: list[str], stack: contextlib.ExitStack
 ) -> dict[Flush, P]:
-    """One peer for each flush setting, stopped when the stack ends; one that cannot start is noted, and the rest goes on."""
+    """One peer for each flush setting, stopped when the stack ends; one that cannot start is noted, and the rest continues."""
     started: dict[Flush, P] = {}
     for flush in flushes:
         peer = kind(home / f"{kind.name}-{flush.value}", flush)

@@ -61,7 +61,7 @@ class SparkReport:
 
 
 def run(plan: SparkPlan) -> SparkReport:
-    """Run everything; a row that fails is noted, and the rest goes on."""
+    """Run everything; a row that fails is noted, and the rest continues."""
     about = machine(plan.rounds, 1, Options())
     about["method"] = (
         f"best of {plan.rounds} rounds after one that did not count; {plan.rows} rows of 100 B a query (a quarter of 1000 B), "
