@@ -13,7 +13,6 @@ from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     HTTP_DEFAULT,
     TIMEOUT_S_DEFAULT,
-    AsJson,
     Bootstrap,
     DryRun,
     Http,
@@ -100,7 +99,6 @@ def up(
 @app.command("status")
 def status(
     every: Annotated[bool, typer.Option("--all", "-a", help="Show a row for each partition with a problem.")] = False,
-    as_json: AsJson = False,
     output: Output = Format.TABLE,
     http: Http = HTTP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
@@ -113,8 +111,8 @@ def status(
 
     with cluster_state(http, timeout) as state:
         found = cluster_moves.with_progress(state.status(), timeout)
-    if as_json or output is not Format.TABLE:
-        emit_one(msgspec.to_builtins(found), Format.JSON if as_json else output)
+    if output is not Format.TABLE:
+        emit_one(msgspec.to_builtins(found), output)
     else:
         print_status(found, every=every)
     if found.offline_count or not found.metadata.is_reachable:
@@ -141,7 +139,6 @@ def reassign(
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Wait for the moves and show their progress.")] = False,
     dry_run: DryRun = False,
     yes: YesToPlan = False,
-    as_json: AsJson = False,
     output: Output = Format.TABLE,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
@@ -156,20 +153,19 @@ def reassign(
         raise Failure("Use exactly one of --to NODE,..., --replication-factor N, --cancel and --list", Exit.USAGE)
     if not places and not (cancel or listing):
         raise Failure("Name what to move: TOPIC, or TOPIC/PARTITION such as orders/0", Exit.USAGE)
-    wanted = Format.JSON if as_json else output
     with connected(bootstrap, timeout) as cluster:
         if listing:
-            cluster_moves.show(cluster, places or [], wanted, timeout, watch=watch)
+            cluster_moves.show(cluster, places or [], output, timeout, watch=watch)
             return
         if cancel:
-            cluster_moves.cancel(cluster, places or [], wanted, yes=yes, dry_run=dry_run)
+            cluster_moves.cancel(cluster, places or [], output, yes=yes, dry_run=dry_run)
         else:
             cluster_moves.move(
                 cluster,
                 places or [],
                 to,
                 replication_factor,
-                wanted,
+                output,
                 yes=yes,
                 dry_run=dry_run,
                 watch=watch,
@@ -190,7 +186,6 @@ def elect(
     ] = False,
     dry_run: DryRun = False,
     yes: YesToPlan = False,
-    as_json: AsJson = False,
     output: Output = Format.TABLE,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
@@ -199,12 +194,11 @@ def elect(
 
     Without names, elects leaders of all partitions that another replica leads. The cluster does this by itself every few minutes. --unclean asks first; without a terminal it requires --yes.
     """
-    wanted = Format.JSON if as_json else output
     with connected(bootstrap, timeout) as cluster:
         if dry_run:
-            cluster_moves.show_elections(cluster, places, wanted, unclean=unclean, timeout=timeout)
+            cluster_moves.show_elections(cluster, places, output, unclean=unclean, timeout=timeout)
         else:
-            cluster_moves.elect(cluster, places, wanted, unclean=unclean, yes=yes, timeout=timeout)
+            cluster_moves.elect(cluster, places, output, unclean=unclean, yes=yes, timeout=timeout)
 
 
 @app.command("drain")
@@ -219,7 +213,6 @@ def drain(
     ] = False,
     dry_run: DryRun = False,
     yes: YesToPlan = False,
-    as_json: AsJson = False,
     output: Output = Format.TABLE,
     http: Http = HTTP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
@@ -231,9 +224,8 @@ def drain(
     """
     if undo and (watch or partial or dry_run):
         raise Failure("--undo cannot be combined with --watch, --partial or --dry-run", Exit.USAGE)
-    wanted = Format.JSON if as_json else output
     with cluster_state(http, timeout) as state:
         if undo:
-            cluster_drain.undo(state, node, wanted)
+            cluster_drain.undo(state, node, output)
         else:
-            cluster_drain.drain(state, node, wanted, yes=yes, dry_run=dry_run, partial=partial, watch=watch)
+            cluster_drain.drain(state, node, output, yes=yes, dry_run=dry_run, partial=partial, watch=watch)

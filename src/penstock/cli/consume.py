@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Final, Protocol
@@ -18,7 +17,7 @@ import typer
 from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_S_DEFAULT, Bootstrap, Timeout, TopicName, connected
 from penstock.cli.output import PAGE_ROWS, Lines, Row, to_json
-from penstock.cli.places import parse_place, partitions_there, resolve
+from penstock.cli.places import moment, parse_place, partitions_there, resolve
 from penstock.cli.progress import Progress, progress
 from penstock.text import text_of
 
@@ -318,9 +317,7 @@ class _Table:
         return {
             "partition": record.partition,
             "offset": record.offset,
-            "time": datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
-            .isoformat(timespec="milliseconds")
-            .replace("+00:00", "Z"),
+            "time": moment(record.timestamp_ms),
             "key": text_of(record.key)[0],
             "value": text_of(record.value)[0],
             "headers": {

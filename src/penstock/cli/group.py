@@ -20,6 +20,7 @@ from penstock.cli.options import (
     Timeout,
     connected,
     numbers,
+    remove_each,
 )
 from penstock.cli.output import Format, Row, emit, emit_document, emit_one, print_table, to_json
 from penstock.cli.places import parse_moment, partitions_there
@@ -194,19 +195,10 @@ def rm(
 
     A group that has members cannot be removed.
     """
-    from penstock.client import BrokerRefused, GroupAdmin
-    from penstock.client.errors import NOT_FOUND_CODES
+    from penstock.client import GroupAdmin
 
     with connected(bootstrap, timeout) as cluster:
-        for name in groups:
-            try:
-                GroupAdmin(cluster).delete(name)
-            except BrokerRefused as error:
-                if error.code not in NOT_FOUND_CODES or not if_exists:
-                    raise
-                note(f"Group {name} does not exist")
-            else:
-                note(f"Removed group {name}")
+        remove_each(groups, "group", GroupAdmin(cluster).delete, if_exists=if_exists)
 
 
 def _print_status(found: "GroupNumbers") -> None:

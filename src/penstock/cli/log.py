@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -13,7 +12,7 @@ from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.locks import LOCK, is_locked
 from penstock.cli.options import Output
 from penstock.cli.output import PAGE_ROWS, Format, Lines, Row, as_text, emit, one_line, to_json
-from penstock.cli.places import partitions_there
+from penstock.cli.places import moment, partitions_there
 from penstock.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -310,9 +309,7 @@ def _records(disk: "Disk", batch: "BatchRow", folder: "PartitionFolder") -> list
 
 
 def _time(timestamp_ms: object) -> str | None:
-    if not isinstance(timestamp_ms, int) or timestamp_ms < 0:
-        return None
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return moment(timestamp_ms) if isinstance(timestamp_ms, int) and timestamp_ms >= 0 else None
 
 
 def _stream(rows: Iterator[Row], output: Format) -> None:

@@ -2,14 +2,14 @@
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 import typer.core
 
-from penstock.cli.failures import Exit, Failure
+from penstock.cli.failures import Exit, Failure, code_of, note
 from penstock.cli.output import Format
 
 if TYPE_CHECKING:
@@ -74,7 +74,6 @@ Timeout = Annotated[
 Output = Annotated[
     Format, typer.Option("--output", "-o", help="Print a table, or JSON for programs; --json is short for json.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, as --output json does.")]
 _JSON: Final = "--json"
 
 
@@ -118,6 +117,21 @@ def ask_first(question: str, undone: str, *, yes: bool) -> None:
     """Ask on a terminal, and fail with ``undone`` if the answer is no. A program is not asked."""
     if not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
         raise Failure(undone, Exit.FAILED)
+
+
+def remove_each(
+    names: Iterable[str], kind: str, remove: Callable[[str], None], *, if_exists: bool, done: str = "Removed"
+) -> None:
+    """Remove things one after the other, and report each; one that does not exist is an error unless ``if_exists``."""
+    for name in names:
+        try:
+            remove(name)
+        except Exception as error:
+            if not if_exists or code_of(error) is not Exit.NOT_FOUND:
+                raise
+            note(f"{kind.capitalize()} {name} does not exist")
+        else:
+            note(f"{done} {kind} {name}")
 
 
 def ask_about_plan(question: str, undone: str, doing: str, *, yes: bool) -> None:

@@ -48,6 +48,11 @@ def emit(rows: Iterable[Row], columns: Sequence[str], output: Format, *, nothing
         print(nothing, file=sys.stderr)
 
 
+def picked(items: Iterable[object], columns: Mapping[str, str]) -> list[Row]:
+    """A row for each item, with the attributes that ``columns`` names by their headings."""
+    return [{heading: getattr(item, attribute) for heading, attribute in columns.items()} for item in items]
+
+
 def emit_one(row: Row, output: Format) -> None:
     """Print one object for programs: a document, or a line. The command prints the table for people itself."""
     if output is Format.JSON:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.failures import Exit, Failure, note
+from penstock.cli.failures import Exit, Failure
 from penstock.cli.options import (
     HTTP_DEFAULT,
     TIMEOUT_S_DEFAULT,
@@ -16,6 +16,7 @@ from penstock.cli.options import (
     Timeout,
     Yes,
     ask_first,
+    remove_each,
     sink_client,
 )
 from penstock.cli.output import Format, Row, as_text, emit, emit_one
@@ -78,16 +79,12 @@ def delete(
     question = f"Delete {', '.join(sinks)}? A batch that is sent again would be appended again."
     ask_first(question, "Nothing was deleted", yes=yes)
     with sink_client(http, timeout) as client:
-        for name in sinks:
-            try:
-                with _found(name):
-                    client.delete(name)
-            except Failure as error:
-                if error.code is not Exit.NOT_FOUND or not if_exists:
-                    raise
-                note(f"Sink {name} does not exist")
-            else:
-                note(f"Deleted sink {name}")
+
+        def delete_one(name: str) -> None:
+            with _found(name):
+                client.delete(name)
+
+        remove_each(sinks, "sink", delete_one, if_exists=if_exists, done="Deleted")
 
 
 @contextmanager

@@ -22,8 +22,9 @@ from penstock.cli.options import (
     connected,
     numbers,
     parse_pairs,
+    remove_each,
 )
-from penstock.cli.output import Format, Lines, Row, as_text, emit, emit_document, emit_one, to_json
+from penstock.cli.output import Format, Lines, Row, as_text, emit, emit_document, emit_one, picked, to_json
 
 if TYPE_CHECKING:
     from penstock.client import Cluster, TopicInfo
@@ -215,20 +216,11 @@ def rm(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Remove topics with all their records."""
-    from penstock.client import Admin, BrokerRefused
-    from penstock.client.errors import NOT_FOUND_CODES
+    from penstock.client import Admin
 
     ask_first(f"Remove {', '.join(topics)} with all records?", "Nothing was removed", yes=yes)
     with connected(bootstrap, timeout) as cluster:
-        for name in topics:
-            try:
-                Admin(cluster).delete_topic(name)
-            except BrokerRefused as error:
-                if error.code not in NOT_FOUND_CODES or not if_exists:
-                    raise
-                note(f"Topic {name} does not exist")
-            else:
-                note(f"Removed topic {name}")
+        remove_each(topics, "topic", Admin(cluster).delete_topic, if_exists=if_exists)
 
 
 def _summary(topic: "TopicInfo") -> Row:
@@ -279,40 +271,13 @@ def _print_stats(found: "TopicNumbers") -> None:
         f"in {found.records_in_per_second:,.1f} records/s, {found.bytes_in_per_second:,.0f} bytes/s  "
         f"out {found.records_out_per_second:,.1f} records/s, {found.bytes_out_per_second:,.0f} bytes/s"
     )
-    columns = ["part", "leader", "first", "next", "records", "bytes", "segments"]
-    lines = Lines(columns, numbers=columns)
-    lines.print(
-        [
-            {
-                "part": each.partition,
-                "leader": each.leader,
-                "first": each.start_offset,
-                "next": each.end_offset,
-                "records": each.records,
-                "bytes": each.size_bytes,
-                "segments": each.segments,
-            }
-            for each in found.partitions
-        ]
-    )
+    columns = {"part": "partition", "leader": "leader", "first": "start_offset", "next": "end_offset"}
+    columns |= {"records": "records", "bytes": "size_bytes", "segments": "segments"}
+    Lines(list(columns), numbers=columns).print(picked(found.partitions, columns))
     if found.flows:
         print()
-        flows = Lines(
-            ["gateway", "records_in", "bytes_in", "records_out", "bytes_out"],
-            numbers=["records_in", "bytes_in", "records_out", "bytes_out"],
-        )
-        flows.print(
-            [
-                {
-                    "gateway": flow.gateway,
-                    "records_in": flow.records_in,
-                    "bytes_in": flow.bytes_in,
-                    "records_out": flow.records_out,
-                    "bytes_out": flow.bytes_out,
-                }
-                for flow in found.flows
-            ]
-        )
+        flows = ["gateway", "records_in", "bytes_in", "records_out", "bytes_out"]
+        Lines(flows, numbers=flows[1:]).print(picked(found.flows, dict(zip(flows, flows, strict=True))))
     if found.partitions_unknown:
         note(
             f"The sums lack {found.partitions_unknown} partitions that the broker has not opened yet; try again in a moment"
