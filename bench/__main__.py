@@ -35,14 +35,21 @@ def main() -> int:
     parser.add_argument(
         "--acks", choices=["1", "all", "both"], default="both", help="wait for these acknowledgements in unsynced rows"
     )
-    parser.add_argument("--rounds", type=int, default=2, help="run so many rounds; 0 measures only the cost")
-    parser.add_argument("--warm-rounds", type=int, default=1, help="run so many rounds before these that do not count")
-    parser.add_argument("--seconds", type=float, default=3.0, help="measure each row for so many seconds")
-    parser.add_argument("--warmup", type=float, default=1.0, help="warm each row up for so many seconds before that")
-    parser.add_argument("--bytes-max", type=int, default=2 << 30, help="write at most so many bytes per row and system")
+    parser.add_argument("--rounds", type=int, default=2, help="run this many rounds; 0 measures only the cost")
+    parser.add_argument(
+        "--warm-rounds", type=int, default=1, help="run this many rounds before these that do not count"
+    )
+    parser.add_argument("--seconds", type=float, default=3.0, help="measure each row for this many seconds")
+    parser.add_argument("--warmup", type=float, default=1.0, help="warm each row up for this many seconds before that")
+    parser.add_argument(
+        "--bytes-max", type=int, default=2 << 30, help="write at most this many bytes per row and system"
+    )
     parser.add_argument("--no-cost", action="store_true", help="do not measure start times and memory")
     parser.add_argument(
-        "--partitions", type=int, default=10_000, help="create so many partitions for the cost part; 0 leaves them out"
+        "--partitions",
+        type=int,
+        default=10_000,
+        help="create this many partitions for the cost part; 0 leaves them out",
     )
     given = parser.parse_args()
     if unknown := [name for name in given.peers if name not in all_peers]:

@@ -66,7 +66,7 @@ class _Writing:
         self._producer.flush(_SECONDS_MAX)
 
     def wait_for(self, count: int) -> None:
-        """Return once so many more were answered."""
+        """Return once this many more were answered."""
         with self._answered:
             goal = len(self._answers) + count
             if not self._answered.wait_for(lambda: len(self._answers) >= goal, _SECONDS_MAX):

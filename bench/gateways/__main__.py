@@ -28,12 +28,16 @@ def main() -> int:
     parser.add_argument("--flush", choices=["os", "sync", "both"], default="both", help="compare with this durability")
     parser.add_argument("--no-redis", action="store_true", help="measure Penstock alone")
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--warm-rounds", type=int, default=0, help="run so many rounds before these that do not count")
     parser.add_argument(
-        "--seconds", type=float, default=3.0, help="measure each row for so many seconds; wrk takes whole ones"
+        "--warm-rounds", type=int, default=0, help="run this many rounds before these that do not count"
     )
-    parser.add_argument("--warmup", type=float, default=1.0, help="warm each row up for so many seconds before that")
-    parser.add_argument("--bytes-max", type=int, default=1 << 30, help="write at most so many bytes of values per row")
+    parser.add_argument(
+        "--seconds", type=float, default=3.0, help="measure each row for this many seconds; wrk takes whole ones"
+    )
+    parser.add_argument("--warmup", type=float, default=1.0, help="warm each row up for this many seconds before that")
+    parser.add_argument(
+        "--bytes-max", type=int, default=1 << 30, help="write at most this many bytes of values per row"
+    )
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     given = parser.parse_args()
     if unknown := [name for name in given.only if name not in NAMES]:

@@ -20,7 +20,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.spark", description="Measure the Spark connector.")
     parser.add_argument("--only", default="", help=f"run only these of {', '.join(names)}")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rows", type=int, default=4_000_000, help="process so many rows of 100 B per query")
+    parser.add_argument("--rows", type=int, default=4_000_000, help="process this many rows of 100 B per query")
     parser.add_argument("--flush", choices=["os", "sync"], default="sync", help="run the broker with this durability")
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     given = parser.parse_args()

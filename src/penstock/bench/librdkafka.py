@@ -50,7 +50,7 @@ def _package() -> ModuleType:
 
 
 def _produced(context: Context, stretch: Callable[[float, int], int]) -> Row:
-    """Warm up, then measure how many records `stretch` delivers in so many seconds, of at most so many."""
+    """Warm up, then measure how many records `stretch` delivers in this many seconds, of at most this many."""
     options = context.options
     records_max = options.requests_max()
     meter = Meter(context.pid)

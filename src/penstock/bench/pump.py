@@ -76,7 +76,7 @@ class Worker(ABC):
 
     @abstractmethod
     def start(self, now_ns: int, requests_max: int) -> int:
-        """Begin at most so many requests, as many as it keeps in flight; how many it began."""
+        """Begin at most this many requests, as many as it keeps in flight; how many it began."""
 
     @abstractmethod
     def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: Histogram) -> int:

@@ -69,23 +69,25 @@ def bench(
     acks: Annotated[
         AcksChoice, typer.Option(help="Wait for these acknowledgements in workloads that write (Kafka protocol only).")
     ] = AcksChoice.BOTH,
-    seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="Measure each row for so many seconds.")] = 5.0,
+    seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="Measure each row for this many seconds.")] = 5.0,
     warmup: Annotated[
-        float, typer.Option(min=0, max=600, help="Warm each row up for so many seconds before that.")
+        float, typer.Option(min=0, max=600, help="Warm each row up for this many seconds before that.")
     ] = 1.0,
     partitions: Annotated[
         int,
-        typer.Option(min=1, max=1000, help="Create topics with so many partitions, and spread connections over them."),
+        typer.Option(
+            min=1, max=1000, help="Create topics with this many partitions, and spread connections over them."
+        ),
     ] = 1,
-    value_bytes: Annotated[int, typer.Option(min=8, max=1_000_000, help="Use record values of so many bytes.")] = 100,
+    value_bytes: Annotated[int, typer.Option(min=8, max=1_000_000, help="Use record values of this many bytes.")] = 100,
     connections: Annotated[
         int | None, typer.Option(min=1, max=1000, help="Override the number of connections of raw rows.")
     ] = None,
     pipeline: Annotated[
         int | None, typer.Option(min=1, max=1000, help="Override the number of requests in flight per connection.")
     ] = None,
-    records_max: Annotated[int, typer.Option(min=100, help="Write at most so many records per row.")] = 100_000_000,
-    bytes_max: Annotated[int, typer.Option(min=1 << 20, help="Write at most so many bytes per row.")] = 4 << 30,
+    records_max: Annotated[int, typer.Option(min=100, help="Write at most this many records per row.")] = 100_000_000,
+    bytes_max: Annotated[int, typer.Option(min=1 << 20, help="Write at most this many bytes per row.")] = 4 << 30,
     pid: Annotated[
         int | None,
         typer.Option(help="Read CPU and memory of this process; by default, of the one that listens on the port."),

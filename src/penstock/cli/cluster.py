@@ -45,7 +45,7 @@ def up(
     nodes: Annotated[
         int | None,
         typer.Option(
-            "--nodes", "-n", min=1, max=NODES_MAX, help="Run so many nodes.  [default: 3, or as many as DIR has]"
+            "--nodes", "-n", min=1, max=NODES_MAX, help="Run this many nodes.  [default: 3, or as many as DIR has]"
         ),
     ] = None,
     data_dir: Annotated[
@@ -132,7 +132,7 @@ def reassign(
     ] = None,
     replication_factor: Annotated[
         int | None,
-        typer.Option("--replication-factor", "-r", min=1, max=32, help="Give each partition so many replicas."),
+        typer.Option("--replication-factor", "-r", min=1, max=32, help="Give each partition this many replicas."),
     ] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Cancel moves in progress.")] = False,
     listing: Annotated[bool, typer.Option("--list", help="Show moves in progress.")] = False,

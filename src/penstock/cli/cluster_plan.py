@@ -145,7 +145,7 @@ def plan_count(
     count: int,
     draining: Collection[int] = (),
 ) -> list[Planned]:
-    """To so many replicas. Existing ones stay; new ones go to the nodes with the fewest, in racks that the partition is not in yet.
+    """To this many replicas. Existing ones stay; new ones go to the nodes with the fewest, in racks that the partition is not in yet.
 
     Replicas are removed first from nodes that are being drained, then from those that are down, and neither get new ones. Partitions that belong together go to the same nodes.
     """
@@ -173,7 +173,7 @@ class _Chooser:
         self._holds = holds
 
     def chosen(self, now: "PartitionInfo", count: int) -> tuple[int, ...]:
-        """So many nodes, the preferred leader first; a failure if there are too few."""
+        """This many nodes, the preferred leader first; a failure if there are too few."""
         able = sorted(
             (node for node in now.replicas if node in self._able),
             key=lambda node: (node != now.leader, node not in now.in_sync, now.replicas.index(node)),

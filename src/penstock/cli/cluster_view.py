@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.client.cluster_state import ClusterStatus, NodeDrain, PartitionMove, PartitionTrouble
 
 _NAMED_MAX: Final = 3
-"""Up to so many partitions are named instead of counted."""
+"""Up to this many partitions are named instead of counted."""
 
 
 def print_status(status: "ClusterStatus", *, every: bool = False) -> None:

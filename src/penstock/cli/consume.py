@@ -72,7 +72,7 @@ Count = Annotated[int | None, typer.Option("--count", "-n", min=0, metavar="N", 
 Wait = Annotated[
     float | None,
     typer.Option(
-        "--timeout", "-t", min=0, metavar="SECONDS", help="Stop when no record arrives for so long at the end."
+        "--timeout", "-t", min=0, metavar="SECONDS", help="Stop when no record arrives for this long at the end."
     ),
 ]
 KeySeparator = Annotated[

@@ -121,7 +121,7 @@ def reset(
         typer.Option("--to-datetime", metavar="ISO|MS", help="Reset to the first record at or after this time."),
     ] = None,
     shift_by: Annotated[
-        int | None, typer.Option("--shift-by", help="Move by so many records; back if negative.")
+        int | None, typer.Option("--shift-by", help="Move by this many records; back if negative.")
     ] = None,
     execute: Annotated[bool, typer.Option("--execute", help="Apply the change instead of only showing it.")] = False,
     output: Output = Format.TABLE,

@@ -69,7 +69,7 @@ Http = Annotated[
     ),
 ]
 Timeout = Annotated[
-    float, typer.Option("--request-timeout", metavar="SECONDS", min=0.001, help="Wait at most so long for a broker.")
+    float, typer.Option("--request-timeout", metavar="SECONDS", min=0.001, help="Wait at most this long for a broker.")
 ]
 Output = Annotated[
     Format, typer.Option("--output", "-o", help="Print a table, or JSON for programs; --json is short for json.")

@@ -214,7 +214,8 @@ def status(name: NameArgument, state_dir: StateDir = None, output: Output = Form
 def stop(
     name: NameArgument,
     timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=0, help="Wait at most so long for the pipeline to end.")
+        float,
+        typer.Option("--timeout", metavar="SECONDS", min=0, help="Wait at most this long for the pipeline to end."),
     ] = 90.0,
     kill: Annotated[bool, typer.Option("--kill", help="Kill the pipeline if it has not ended by then.")] = False,
     state_dir: StateDir = None,

@@ -51,8 +51,8 @@ def mount(root: typer.Typer) -> None:
 def ls(output: Output = Format.TABLE, http: Http = HTTP_DEFAULT, timeout: Timeout = TIMEOUT_S_DEFAULT) -> None:
     """List queues.
 
-    A queue is a topic that a group consumes with leases. Lag is the number of unfinished records: those that are leased, waiting (for a backoff or a scheduled time), ready to be
-    delivered again, moving to the dead letters, or untouched so far.
+    A queue is a topic that a group consumes with leases. Lag is the number of unfinished records: those that are leased,
+    waiting (for a backoff or a scheduled time), ready to be delivered again, moving to the dead letters, or untouched.
     """
     with queue_admin(http, timeout) as admin:
         rows = [_summary(queue) for queue in admin.queues()]
@@ -91,12 +91,12 @@ def lease(
     count: Count = 1,
     owner: Owner = None,
     lease_ms: Annotated[
-        int, typer.Option("--lease-ms", min=1, help="Lease the records for so many milliseconds.")
+        int, typer.Option("--lease-ms", min=1, help="Lease the records for this many milliseconds.")
     ] = 60_000,
     wait: Annotated[
         float,
         typer.Option(
-            "--wait", "-w", min=0, max=60, metavar="SECONDS", help="Wait at most so long for the first record."
+            "--wait", "-w", min=0, max=60, metavar="SECONDS", help="Wait at most this long for the first record."
         ),
     ] = 0,
     output: Output = Format.TABLE,

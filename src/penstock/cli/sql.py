@@ -53,7 +53,7 @@ To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Read up to
 Last = Annotated[
     str | None, typer.Option("--last", "-l", metavar="TIME", help="Read only the last 30s, 15m, 2h or 7d.")
 ]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most so many rows in a table.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many rows in a table.")]
 RowOutput = Annotated[RowFormat, typer.Option("--output", "-o", help="Print a table, or all rows in another format.")]
 Conf = Annotated[
     list[str] | None, typer.Option("--conf", "-c", metavar="NAME=VALUE", help="Set a Spark setting; can be repeated.")

@@ -47,11 +47,13 @@ def create(
     topics: TopicNames,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", "-p", min=1, help="Create so many partitions.  [default: set by the broker]"),
+        typer.Option("--partitions", "-p", min=1, help="Create this many partitions.  [default: set by the broker]"),
     ] = None,
     replication_factor: Annotated[
         int | None,
-        typer.Option("--replication-factor", "-r", min=1, help="Keep so many replicas.  [default: set by the broker]"),
+        typer.Option(
+            "--replication-factor", "-r", min=1, help="Keep this many replicas.  [default: set by the broker]"
+        ),
     ] = None,
     config: Configs = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if the topic exists.")] = False,
@@ -176,7 +178,7 @@ def config(
     ] = None,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", min=1, help="Grow to so many partitions; keys may then map to other ones."),
+        typer.Option("--partitions", min=1, help="Grow to this many partitions; keys may then map to other ones."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Include defaults.")] = False,
     output: Output = Format.TABLE,
