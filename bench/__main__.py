@@ -10,9 +10,10 @@ from bench.peers.base import Flush
 from bench.results import markdown
 from bench.run import PEERS, Plan, run
 from bench.saying import save
+from penstock.bench.context import Options
 from penstock.bench.faults import BenchError
-from penstock.bench.frames import Acks
-from penstock.bench.workloads import WORKLOADS, Options, select_workloads
+from penstock.bench.run import select
+from penstock.bench.workloads import WORKLOADS
 
 
 def _names(text: str) -> list[str]:
@@ -23,42 +24,52 @@ def main() -> int:
     """Exit code 0 when every row was measured, 1 when one failed, 2 for wrong usage."""
     all_peers = [kind.name for kind in PEERS]
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure Penstock and its peers side by side.")
-    parser.add_argument("--peers", type=_names, default=all_peers, help=f"of {', '.join(all_peers)}")
+    parser.add_argument("--peers", type=_names, default=all_peers, help=f"measure only these of {', '.join(all_peers)}")
     parser.add_argument(
-        "--only", type=_names, default=[], help=f"of {', '.join(workload.name for workload in WORKLOADS)}"
+        "--only",
+        type=_names,
+        default=[],
+        help=f"run only these of {', '.join(workload.name for workload in WORKLOADS)}",
     )
-    parser.add_argument("--flush", choices=["os", "sync", "both"], default="both", help="which durability to compare")
+    parser.add_argument("--flush", choices=["os", "sync", "both"], default="both", help="compare with this durability")
     parser.add_argument(
-        "--acks", choices=["1", "all", "both"], default="both", help="acknowledgements of unsynced rows"
+        "--acks", choices=["1", "all", "both"], default="both", help="wait for these acknowledgements in unsynced rows"
     )
-    parser.add_argument("--rounds", type=int, default=2, help="0 leaves out the rows and measures only the cost")
-    parser.add_argument("--warm-rounds", type=int, default=1, help="rounds before those, not counted")
-    parser.add_argument("--seconds", type=float, default=3.0, help="measured seconds a row")
-    parser.add_argument("--warmup", type=float, default=1.0, help="seconds before that, not measured")
-    parser.add_argument("--bytes-max", type=int, default=2 << 30, help="most bytes that one row of one system writes")
-    parser.add_argument("--no-cost", action="store_true", help="leave out start times and memory")
+    parser.add_argument("--rounds", type=int, default=2, help="run this many rounds; 0 measures only the cost")
     parser.add_argument(
-        "--partitions", type=int, default=10_000, help="partitions for the cost part; 0 leaves them out"
+        "--warm-rounds", type=int, default=1, help="run this many rounds before these that do not count"
+    )
+    parser.add_argument("--seconds", type=float, default=3.0, help="measure each row for this many seconds")
+    parser.add_argument("--warmup", type=float, default=1.0, help="warm each row up for this many seconds before that")
+    parser.add_argument(
+        "--bytes-max", type=int, default=2 << 30, help="write at most this many bytes per row and system"
+    )
+    parser.add_argument("--no-cost", action="store_true", help="do not measure start times and memory")
+    parser.add_argument(
+        "--partitions",
+        type=int,
+        default=10_000,
+        help="create this many partitions for the cost part; 0 leaves them out",
     )
     given = parser.parse_args()
     if unknown := [name for name in given.peers if name not in all_peers]:
-        parser.error(f"no peer is called {', '.join(unknown)}: choose from {', '.join(all_peers)}")
+        parser.error(f"unknown peer {', '.join(unknown)}; choose from {', '.join(all_peers)}")
     try:
-        select_workloads(given.only)
+        select(given.only)
     except BenchError as error:
         parser.error(str(error))
     plan = Plan(
         peers=given.peers,
         only=given.only,
         flushes=list(Flush) if given.flush == "both" else [Flush(given.flush)],
-        acks={"1": [Acks.LEADER], "all": [Acks.ALL]}.get(given.acks, [Acks.LEADER, Acks.ALL]),
+        acks=["1", "all"] if given.acks == "both" else [given.acks],
         rounds=given.rounds,
         warm_rounds=given.warm_rounds,
         options=Options(seconds=given.seconds, warmup_s=given.warmup, bytes_max=given.bytes_max),
         cost=not given.no_cost,
         partitions=given.partitions,
     )
-    # Ended from outside, it still stops what it started.
+    # On SIGTERM it still stops what it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report = run(plan)
     tables = markdown(report)

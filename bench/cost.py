@@ -1,30 +1,29 @@
-"""What a system costs before and beside the work: start, memory, connections, many partitions."""
+"""What a system costs apart from the load: start, memory, connections, many partitions."""
 
 from __future__ import annotations
 
 import shutil
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from bench.peers.base import Flush, KafkaProtocolPeer, Peer
 from bench.results import Cost
-from penstock.bench import batches, frames
-from penstock.bench.admin import Admin, connect
+from penstock.bench.context import Case, Endpoints, Options
 from penstock.bench.faults import BenchError
-from penstock.bench.frames import PRODUCE_VERSIONS, Acks, Api
 from penstock.bench.process_stats import Usage, usage_of
-from penstock.bench.raw_client import ProduceCounter
-from penstock.bench.workloads import WORKLOADS, Options, run_workload
+from penstock.bench.run import run_case, select
+from penstock.client import Admin, At, Cluster, Producer, list_offsets
 
 _CONNECTIONS = 500
 _TOPIC_PARTITIONS = 100
 _SETTLE_S = 2.0
-_MANY_S_MAX = 300.0
+_MANY_MS_MAX = 300_000
 
 
 def measure_cost(kind: type[Peer], home: Path, partitions: int) -> Cost:
-    """Start a system anew in `home`, look at it from all sides, and stop it."""
+    """Start a system with empty data in `home`, measure its cost, and stop it."""
     peer = kind(home, Flush.OS)
     try:
         cold_start_s = peer.start()
@@ -56,7 +55,7 @@ def _settled(peer: Peer) -> Usage | None:
 def _with_connections(peer: KafkaProtocolPeer) -> dict[str, float | int | None]:
     with ExitStack() as stack:
         for _ in range(_CONNECTIONS):
-            stack.enter_context(Admin(peer.bootstrap())).brokers()
+            stack.enter_context(Cluster([peer.bootstrap()])).describe()
         usage = usage_of(peer.pid)
     return {"connections": _CONNECTIONS, "rss_mb_with_connections": usage.rss_bytes / 1e6 if usage else None}
 
@@ -64,9 +63,10 @@ def _with_connections(peer: KafkaProtocolPeer) -> dict[str, float | int | None]:
 def _after_load(peer: KafkaProtocolPeer) -> dict[str, float | int | None]:
     """Memory must not grow with the data: write and read some, then look."""
     options = Options(seconds=3.0, warmup_s=0.5, bytes_max=1 << 30)
-    by_name = {workload.name: workload for workload in WORKLOADS}
-    written = run_workload(by_name["produce-1m"], Acks.LEADER, peer.bootstrap(), peer.pid, options)
-    run_workload(by_name["fetch-1m"], None, peer.bootstrap(), peer.pid, options)
+    produce, fetch = select(["produce-1m", "fetch-1m"])
+    endpoints = Endpoints(peer.bootstrap())
+    written = run_case(Case(produce, "1"), endpoints, peer.pid, options)
+    run_case(Case(fetch), endpoints, peer.pid, options)
     usage = _settled(peer)
     return {
         "load_mb": written.records * options.value_bytes / 1e6,
@@ -78,30 +78,33 @@ def _after_load(peer: KafkaProtocolPeer) -> dict[str, float | int | None]:
 def _with_partitions(peer: KafkaProtocolPeer, partitions: int) -> dict[str, float | int | None]:
     """Many partitions that are in use.
 
-    Each gets a record, and after the restart each must say that it still has it: a broker may open a partition only when it is first
-    used, and then its metadata alone would show a start that has not happened yet.
+    Each gets a record, and after the restart each must still report it: a broker may open a partition only when it is first
+    used, and its metadata alone would then show a start that has not happened yet.
     """
-    topics = {f"many-{index}": _TOPIC_PARTITIONS for index in range(partitions // _TOPIC_PARTITIONS)}
+    names = [f"many-{index}" for index in range(partitions // _TOPIC_PARTITIONS)]
     begin = time.perf_counter()
-    with Admin(peer.bootstrap()) as admin:
-        admin.create_topics(list(topics.items()))
-        admin.wait_for_topics(topics, seconds_max=_MANY_S_MAX)
+    with Cluster([peer.bootstrap()]) as cluster, Producer(cluster) as producer:
+        for name in names:
+            Admin(cluster).create_topic(name, partitions=_TOPIC_PARTITIONS)
+        _wait_until_served(cluster, names, 0)
         create_s = time.perf_counter() - begin
-        _wait_until_served(admin, topics, 0)
-        _store_one_in_each(peer, admin, topics)
+        for name in names:
+            for partition in range(_TOPIC_PARTITIONS):
+                producer.send(name, b"v" * 100, partition=partition)
+            producer.flush()
         fill_s = time.perf_counter() - begin
         filled = usage_of(peer.pid)
     stop_s = peer.stop()
     if peer.was_killed:
-        raise BenchError(f"it did not stop by itself in {stop_s:.0f} s, so its next start would be a recovery")
+        raise BenchError(f"The system did not stop within {stop_s:.0f} s, so its next start would be a recovery")
     begin = time.perf_counter()
     ready_s = peer.start()
-    with Admin(peer.bootstrap()) as admin:
-        _wait_until_served(admin, topics, 1)
+    with Cluster([peer.bootstrap()]) as cluster:
+        _wait_until_served(cluster, names, 1)
     served_s = time.perf_counter() - begin
     usage = _settled(peer)
     return {
-        "partitions": sum(topics.values()),
+        "partitions": len(names) * _TOPIC_PARTITIONS,
         "create_partitions_s": create_s,
         "fill_partitions_s": fill_s,
         "rss_mb_with_filled_partitions": filled.rss_bytes / 1e6 if filled else None,
@@ -112,30 +115,11 @@ def _with_partitions(peer: KafkaProtocolPeer, partitions: int) -> dict[str, floa
     }
 
 
-def _wait_until_served(admin: Admin, topics: dict[str, int], records: int) -> None:
-    """Wait until every partition says that it ends after `records` records."""
-    deadline = time.monotonic() + _MANY_S_MAX
-    for name, partitions in topics.items():
-        while (ends := admin.ends_of(name, list(range(partitions)))) is None:
-            if time.monotonic() > deadline:
-                raise BenchError(f"partitions of {name} are not served after {_MANY_S_MAX:.0f} s")
-            time.sleep(0.05)
-        if len(ends) != partitions or set(ends.values()) != {records}:
-            raise BenchError(f"partitions of {name} end at {sorted(set(ends.values()))} instead of {records}")
-
-
-def _store_one_in_each(peer: KafkaProtocolPeer, admin: Admin, topics: dict[str, int]) -> None:
-    version = admin.version_of(Api.PRODUCE, PRODUCE_VERSIONS)
-    batch = batches.batch_of([b"v" * 100], int(time.time() * 1000))
-    with connect(peer.bootstrap()) as sock:
-        sock.settimeout(_MANY_S_MAX)
-        for name, partitions in topics.items():
-            requests = [frames.produce_request(version, i, name, i, Acks.ALL, batch) for i in range(partitions)]
-            sock.sendall(b"".join(requests))
-            counter = ProduceCounter(frames.produce_answer(version, name), partitions)
-            answered = 0
-            while answered < partitions:
-                data = sock.recv(1 << 16)
-                if not data:
-                    raise BenchError("the broker closed a connection while partitions were filled")
-                answered += counter.feed(memoryview(data))
+def _wait_until_served(cluster: Cluster, names: list[str], records: int) -> None:
+    """Wait until every partition reports that it ends after `records` records."""
+    for name in names:
+        places = dict.fromkeys([(name, partition) for partition in range(_TOPIC_PARTITIONS)], At.LATEST)
+        ask = partial(list_offsets, cluster, places)
+        ends = {found.offset for found in cluster.retry(ask, unknown_topics=True, timeout_ms=_MANY_MS_MAX).values()}
+        if ends != {records}:
+            raise BenchError(f"Partitions of {name} end at {sorted(ends)} instead of {records}")

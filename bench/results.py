@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock.bench.report import duration, number, ratio
+from penstock.bench.context import Kind, Workload
+from penstock.bench.report import duration, number
 from penstock.bench.rows import Row
-from penstock.bench.workloads import WORKLOADS, Kind, Workload
+from penstock.bench.workloads import WORKLOADS
 
 BASE = "kafka"
 FLUSHES = ("os", "sync")
@@ -31,7 +32,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a system costs before it does anything. None: not measured or not meant for this system."""
+    """What a system costs without load. None: not measured, or not applicable to this system."""
 
     system: str
     cold_start_s: float
@@ -54,7 +55,7 @@ class Cost:
 
 @dataclass(slots=True)
 class Report:
-    """Everything that is written down."""
+    """The contents of the result files."""
 
     machine: dict[str, str | int | float] = field(default_factory=dict)
     systems: dict[str, str] = field(default_factory=dict)
@@ -98,6 +99,13 @@ _CPU_MB = Metric("CPU ms per MB", "broker_cpu_s_per_mb", more_is_better=False)
 _CPU_REQUESTS = Metric("CPU us per request", "broker_cpu_s_per_1000_requests", more_is_better=False)
 
 
+def ratio(value: float | None, base: float | None, *, more_is_better: bool) -> float | None:
+    """How many times better `value` is than `base`, be more better or less; None when it is not known."""
+    if value is None or base is None or value <= 0 or base <= 0:
+        return None
+    return value / base if more_is_better else base / value
+
+
 def main_metrics(workload: Workload) -> tuple[Metric, ...]:
     """What a workload is about; by the first of them the best round is chosen."""
     if workload.kind is Kind.DELIVERY:
@@ -131,9 +139,9 @@ def markdown(report: Report) -> str:
     flushes = [flush for flush in FLUSHES if any(key[1] == flush for key in best)]
     for flush in flushes:
         title = (
-            "Unsynced: acknowledged when the operating system has it"
+            "Unsynced: acknowledged when the operating system has the record"
             if flush == "os"
-            else "Synced: acknowledged when the disk has it"
+            else "Synced: acknowledged when the record is on the disk"
         )
         parts.append(f"## {title}\n\n{_comparison(report, best, flush, main_metrics)}")
     if best:
@@ -142,7 +150,7 @@ def markdown(report: Report) -> str:
         parts.append("## Latency of a request, or of a delivery\n")
         parts += [f"### flush = {flush}\n\n{_comparison(report, best, flush, _latency_metrics)}" for flush in flushes]
     if report.costs:
-        parts.append(f"## Cost of being there\n\n{_costs(report)}")
+        parts.append(f"## Cost without load\n\n{_costs(report)}")
     if report.failures:
         parts.append("## What failed\n\n" + "".join(f"- {failure}\n" for failure in report.failures))
     return "\n".join(parts)
@@ -161,7 +169,7 @@ def _latency_metrics(workload: Workload) -> tuple[Metric, ...]:
 def _about(report: Report) -> str:
     lines = [f"- {key}: {value}\n" for key, value in report.machine.items()]
     lines.append(
-        "- x Kafka: above 1 is better; with a ~ the rounds of the two overlap, or there was only one: it may be chance\n"
+        "- x Kafka: above 1 is better; with a ~ the rounds of the two overlap, or there was only one, so it may be chance\n"
     )
     lines += [f"- {name}: not measured, {reason}\n" for name, reason in report.missing.items()]
     return "".join(lines)

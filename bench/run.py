@@ -1,7 +1,7 @@
 """The order of a side-by-side run: every system at every row, in turn, over several rounds.
 
-Invariant: the systems run one after the other within a row, in an order that shifts from round to round, so that what else the machine
-does hits all alike. Every process that was started is stopped, whatever happens.
+Invariant: the systems run one after the other within a row, in an order that shifts from round to round, so that other load on the machine
+affects all alike. Every process that was started is stopped, whatever happens.
 """
 
 from __future__ import annotations
@@ -22,13 +22,11 @@ from bench.peers.redis import Redis
 from bench.results import Report, Result
 from bench.saying import fail, machine, say
 from penstock.bench import librdkafka
+from penstock.bench.context import Case, Kind, Options
 from penstock.bench.faults import BenchError
-from penstock.bench.frames import Acks
-from penstock.bench.run import Case, cases_of
-from penstock.bench.workloads import Kind, Options, select_workloads
+from penstock.bench.run import cases_of, select
 
 PEERS: tuple[type[Peer], ...] = (Penstock, Kafka, Redis, Nats)
-_CLIENT_KINDS = frozenset({Kind.LIBRDKAFKA_IN, Kind.LIBRDKAFKA_OUT, Kind.CONFLUENT_IN, Kind.CONFLUENT_OUT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +36,7 @@ class Plan:
     peers: list[str]
     only: list[str]
     flushes: list[Flush]
-    acks: list[Acks]
+    acks: list[str]
     rounds: int
     warm_rounds: int
     options: Options
@@ -47,7 +45,7 @@ class Plan:
 
 
 def run(plan: Plan) -> Report:
-    """Run everything; a row that fails is noted, and the rest goes on."""
+    """Run everything; a row that fails is noted, and the rest continues."""
     report = Report(machine=machine(plan.rounds, plan.warm_rounds, plan.options))
     kinds = _present(plan, report)
     home = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
@@ -77,17 +75,17 @@ def _present(plan: Plan, report: Report) -> list[type[Peer]]:
             report.systems[kind.name] = kind.title
         else:
             report.missing[kind.name] = reason
-            say(f"{kind.name} is missing: {reason}")
+            say(f"leaving out {kind.name}: {reason}")
     if not librdkafka.is_installed():
-        report.missing["confluent-kafka"] = "client rows are left out: pip install 'penstock[bench]'"
-        say("confluent-kafka is missing: client rows are left out")
+        report.missing["confluent-kafka"] = "not installed; run pip install 'penstock[bench]' for the client rows"
+        say("leaving out the client rows: confluent-kafka is not installed")
     return kinds
 
 
 def _rows(plan: Plan, kinds: list[type[Peer]], home: Path, report: Report) -> None:
-    cases = cases_of(select_workloads(plan.only), plan.acks)
+    cases = cases_of(select(plan.only), plan.acks)
     if "confluent-kafka" in report.missing:
-        cases = [case for case in cases if case.workload.kind not in _CLIENT_KINDS]
+        cases = [case for case in cases if case.workload.kind is not Kind.CLIENT]
     with ExitStack() as stack:
         started: list[Peer] = []
         for kind in kinds:
@@ -104,7 +102,7 @@ def _rows(plan: Plan, kinds: list[type[Peer]], home: Path, report: Report) -> No
 
 def _one(peer: Peer, case: Case, turn: int, options: Options, report: Report) -> None:
     # Only acks=all promises the disk, so only that is compared where the disk is waited for.
-    if peer.flush is Flush.SYNC and case.acks is not Acks.ALL:
+    if peer.flush is Flush.SYNC and case.acks != "all":
         return
     # What the system before has left in the page cache is written back now, not during this measurement.
     os.sync()

@@ -1,4 +1,4 @@
-"""What a side-by-side run says while it goes on, about the machine it ran on, and where its tables are kept."""
+"""The output of a side-by-side run: progress, a description of the machine, and the files of its tables."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.bench.workloads import Options
+from penstock.bench.context import Options
 
 RESULTS = Path(__file__).with_name("results")
 
 
 def machine(rounds: int, warm_rounds: int, options: Options) -> dict[str, str | int | float]:
-    """What and how was measured."""
+    """What was measured, and how."""
     model = "unknown"
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -46,11 +46,11 @@ def save(report: object, tables: str, kind: str = "") -> tuple[Path, Path]:
 
 
 def fail(failures: list[str], text: str) -> None:
-    """Note that something could not be measured; the rest goes on."""
+    """Note that something could not be measured; the rest continues."""
     failures.append(" ".join(text.split()))
     say(f"FAILED {text}")
 
 
 def say(text: str) -> None:
-    """To whoever waits."""
+    """Show progress on stderr."""
     print(text, file=sys.stderr, flush=True)

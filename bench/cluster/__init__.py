@@ -1,1 +1,1 @@
-"""What several nodes cost and bear: three beside one, beside Apache Kafka with three, idle, and when a node is killed."""
+"""What several nodes cost and withstand: three beside one and beside Apache Kafka with three, idle, and when a node fails."""

@@ -11,7 +11,7 @@ from bench.cluster.systems import SYSTEMS
 from bench.cluster.tables import markdown
 from bench.peers.base import Flush
 from bench.saying import save
-from penstock.bench.workloads import Options
+from penstock.bench.context import Options
 
 
 def _names(text: str) -> list[str]:
@@ -24,22 +24,24 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m bench.cluster", description="Measure three nodes beside one, and beside Kafka."
     )
-    parser.add_argument("--systems", type=_names, default=systems, help=f"of {', '.join(systems)}")
-    parser.add_argument("--only", type=_names, default=[], help=f"of {', '.join(WORKLOADS)}")
-    parser.add_argument("--flush", choices=["os", "sync", "both"], default="both", help="which durability to compare")
-    parser.add_argument("--rounds", type=int, default=2, help="0 leaves the rows out")
-    parser.add_argument("--warmups", type=int, default=1, help="rounds before them that do not count")
-    parser.add_argument("--kills", type=int, default=20, help="leaders of Penstock killed")
-    parser.add_argument("--stops", type=int, default=5, help="leaders of Penstock asked to stop")
-    parser.add_argument("--peer-kills", type=int, default=6, help="leaders of Kafka killed")
-    parser.add_argument("--peer-stops", type=int, default=2, help="leaders of Kafka asked to stop")
-    parser.add_argument("--idle", type=float, default=20.0, help="seconds in which nothing happens")
-    parser.add_argument("--seconds", type=float, default=2.0, help="measured seconds a row")
-    parser.add_argument("--minutes", type=float, default=13.0, help="when they are over, repetitions are left out")
-    parser.add_argument("--bytes-max", type=int, default=1 << 30, help="most bytes that one row of one system writes")
+    parser.add_argument("--systems", type=_names, default=systems, help=f"measure only these of {', '.join(systems)}")
+    parser.add_argument("--only", type=_names, default=[], help=f"run only these of {', '.join(WORKLOADS)}")
+    parser.add_argument("--flush", choices=["os", "sync", "both"], default="both", help="compare with this durability")
+    parser.add_argument("--rounds", type=int, default=2, help="run this many rounds; 0 leaves the rows out")
+    parser.add_argument("--warmups", type=int, default=1, help="run this many rounds before these that do not count")
+    parser.add_argument("--kills", type=int, default=20, help="kill this many leaders of Penstock")
+    parser.add_argument("--stops", type=int, default=5, help="stop this many leaders of Penstock")
+    parser.add_argument("--peer-kills", type=int, default=6, help="kill this many leaders of Kafka")
+    parser.add_argument("--peer-stops", type=int, default=2, help="stop this many leaders of Kafka")
+    parser.add_argument("--idle", type=float, default=20.0, help="measure the idle systems for this many seconds")
+    parser.add_argument("--seconds", type=float, default=2.0, help="measure each row for this many seconds")
+    parser.add_argument("--minutes", type=float, default=13.0, help="leave out repetitions after this many minutes")
+    parser.add_argument(
+        "--bytes-max", type=int, default=1 << 30, help="write at most this many bytes per row and system"
+    )
     given = parser.parse_args()
     if unknown := [name for name in given.systems if name not in systems]:
-        parser.error(f"no system is called {', '.join(unknown)}: choose from {', '.join(systems)}")
+        parser.error(f"unknown system {', '.join(unknown)}; choose from {', '.join(systems)}")
     plan = ClusterPlan(
         systems=given.systems,
         only=given.only,
@@ -54,7 +56,7 @@ def main() -> int:
         minutes=given.minutes,
         options=Options(seconds=given.seconds, warmup_s=0.5, bytes_max=given.bytes_max),
     )
-    # Ended from outside, it still stops what it started.
+    # On SIGTERM it still stops what it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report = run(plan)
     tables = markdown(report)

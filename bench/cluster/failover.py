@@ -1,7 +1,7 @@
-"""How long writes stand still when the leader of a partition goes: killed, or asked to stop.
+"""How long writes are interrupted when the leader of a partition is killed or stopped.
 
 A producer of librdkafka (idempotent, acks=all) writes one record after the other without a pause. A gap is the time between the last acknowledgement
-before the node went and the first one after it, of records that were sent in between or after.
+before the node ended and the first one after it, of records that were sent in between or after.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SECONDS_MAX = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """Of one system and one way to go, in seconds."""
+    """Gaps of one system and one way to end, in seconds."""
 
     system: str
     how: str
@@ -34,7 +34,7 @@ class Gaps:
 
 
 class _Writing:
-    """A thread that writes, and knows when it was last answered."""
+    """A thread that writes and records when it was answered."""
 
     def __init__(self, bootstrap: str) -> None:
         from confluent_kafka import Producer
@@ -66,11 +66,11 @@ class _Writing:
         self._producer.flush(_SECONDS_MAX)
 
     def wait_for(self, count: int) -> None:
-        """Return once so many more were answered."""
+        """Return once this many more were answered."""
         with self._answered:
             goal = len(self._answers) + count
             if not self._answered.wait_for(lambda: len(self._answers) >= goal, _SECONDS_MAX):
-                raise BenchError(f"no writes went through for {_SECONDS_MAX:.0f} s")
+                raise BenchError(f"No writes went through for {_SECONDS_MAX:.0f} s")
 
     def longest_gap(self, since: float) -> float:
         """The longest time without an answer that began before or after a moment, and ended after it."""
@@ -98,7 +98,7 @@ class _Writing:
 
 
 def measure(system: System, times: int, *, killed: bool, has_time: Callable[[], bool] = lambda: True) -> Gaps:
-    """Let the leader go, again and again, at least once; each comes back and is in sync before the next goes."""
+    """End the leader again and again, at least once; each returns and is in sync before the next one ends."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": system.bootstrap(), "log_level": 0})
@@ -109,7 +109,7 @@ def measure(system: System, times: int, *, killed: bool, has_time: Callable[[], 
     try:
         for number in range(times):
             if number and not has_time():
-                say(f"{system.title}: {number} of {times}, the time is over")
+                say(f"{system.title}: {number} of {times}, the time is up")
                 break
             _wait_in_sync(admin)
             writing.wait_for(200)
@@ -145,4 +145,4 @@ def _wait_in_sync(admin: AdminClient) -> None:
         if partition.leader >= 0 and len(partition.isrs) == NODES:
             return
         time.sleep(0.1)
-    raise BenchError(f"the replicas were not in sync after {_SECONDS_MAX:.0f} s")
+    raise BenchError(f"The replicas were not in sync after {_SECONDS_MAX:.0f} s")

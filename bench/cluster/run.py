@@ -1,8 +1,8 @@
-"""The order of a run: rows of all systems one right after the other, then idle, then nodes that go.
+"""The order of a run: rows of all systems one right after the other, then idle systems, then failures of nodes.
 
 Invariant: only the systems of one flush setting run at a time, and while rows are measured all three are up: an idle one costs little, and what it
 costs is measured too. The first rounds do not count: a Java process is slow before it has compiled what it does. A run ends within its minutes: rounds beyond the first
-that counts, and nodes that go beyond the first of their kind, are left out when their share of the time is over, and the report says how many there were.
+that counts, and failures beyond the first of their kind, are left out when their share of the time is over, and the report shows how many there were.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from bench.cluster.systems import SYSTEMS, PenstockCluster, System
 from bench.peers.base import Flush
 from bench.results import Result
 from bench.saying import fail, machine, say
-from penstock.bench.admin import first_address
+from penstock.bench.context import Endpoints, Options
 from penstock.bench.faults import BenchError
-from penstock.bench.frames import Acks
-from penstock.bench.workloads import Options, run_workload, select_workloads
+from penstock.bench.kafka import first_address
+from penstock.bench.run import cases_of, run_case, select
 
 WORKLOADS = ("produce-16k", "single-64", "single-16x16", "single-1", "fetch-16k")
 _FETCHED_BYTES_MAX = 32 << 20
 """Stored before a fetch is measured: a system that syncs every request takes long for more."""
 _ROWS_SHARE = 0.55
-"""Of the time, for rows; the rest is for nodes that go."""
+"""Of the time, for rows; the rest is for failures."""
 _SETTLE_S = 5.0
-"""Between the last row and an idle stretch: what was removed leaves the disk."""
+"""Between the last row and an idle stretch: deleted files leave the disk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class ClusterReport:
 
 
 def run(plan: ClusterPlan) -> ClusterReport:
-    """Measure all of it; what cannot be measured is noted, and the rest goes on."""
+    """Measure everything; what cannot be measured is noted, and the rest continues."""
     report = ClusterReport(machine(plan.rounds, plan.warmups, plan.options))
     began = time.perf_counter()
     kinds = []
@@ -99,7 +99,7 @@ def _rows(
         systems = _start(kinds, flush, home / f"rows-{flush.value}", stack, report)
         for turn in range(-plan.warmups, plan.rounds):
             if turn > 0 and time.perf_counter() > until:
-                say(f"flush = {flush.value}: {turn} of {plan.rounds} rounds, the time is over")
+                say(f"flush = {flush.value}: {turn} of {plan.rounds} rounds, the time is up")
                 report.machine[f"rounds that count, flush = {flush.value}"] = turn
                 break
             _round(plan, systems, flush, turn, report)
@@ -108,18 +108,16 @@ def _rows(
 
 
 def _round(plan: ClusterPlan, systems: list[System], flush: Flush, turn: int, report: ClusterReport) -> None:
-    for workload in select_workloads(list(plan.only or WORKLOADS)):
-        acks = Acks.ALL if workload.has_acks else None
+    for case in cases_of(select(plan.only or WORKLOADS), ["all"]):
         options = plan.options
-        if not workload.has_acks:
+        if not case.acks:
             options = replace(options, bytes_max=min(options.bytes_max, _FETCHED_BYTES_MAX))
-        # Each comes first in turn, so that nobody always meets the same disk.
+        # Each comes first in turn, so that no system always finds the same state of the disk.
         for system in systems[turn % len(systems) :] + systems[: turn % len(systems)]:
             try:
-                address = first_address(system.bootstrap().split(",")[0])
-                row = run_workload(workload, acks, address, None, options)
-            except (BenchError, OSError) as error:
-                fail(report.failures, f"{system.title}, {workload.name}, flush = {flush.value}: {error}")
+                row = run_case(case, Endpoints(first_address(system.bootstrap())), None, options)
+            except BenchError as error:
+                fail(report.failures, f"{system.title}, {case.id}, flush = {flush.value}: {error}")
                 continue
             counted = "" if turn >= 0 else " (does not count)"
             say(f"{system.title:32} {flush.value:5} {row.id:24} {row.records_per_s:12,.0f} records/s{counted}")
@@ -130,7 +128,7 @@ def _round(plan: ClusterPlan, systems: list[System], flush: Flush, turn: int, re
 def _idle(plan: ClusterPlan, systems: list[System], report: ClusterReport) -> None:
     if not plan.idle_s:
         return
-    say(f"nothing happens for {plan.idle_s:.0f} s")
+    say(f"measuring the idle systems for {plan.idle_s:.0f} s")
     time.sleep(_SETTLE_S)
     before = {system.name: system.cpu_s() for system in systems}
     began = time.perf_counter()
@@ -146,7 +144,7 @@ def _idle(plan: ClusterPlan, systems: list[System], report: ClusterReport) -> No
 def _failovers(
     plan: ClusterPlan, kinds: list[type[System]], home: Path, report: ClusterReport, run_began: float
 ) -> None:
-    # One system at a time: a node that starts again takes a core for a while.
+    # One system at a time: a node that restarts uses a core for a while.
     for number, kind in enumerate(kinds, start=1):
         ours = kind is PenstockCluster
         kills, stops = (plan.kills, plan.stops) if ours else (plan.peer_kills, plan.peer_stops)
@@ -170,7 +168,7 @@ def _goes(system: System, times: int, *, killed: bool, has_time: Callable[[], bo
     try:
         report.gaps.append(measure(system, times, killed=killed, has_time=has_time))
     except BenchError as error:
-        fail(report.failures, f"{system.title}, nodes that go: {error}")
+        fail(report.failures, f"{system.title}, failures of nodes: {error}")
 
 
 def _start(

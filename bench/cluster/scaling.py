@@ -1,9 +1,9 @@
 """`python -m bench.cluster.scaling`: the constants of the capacity model in `docs/scaling.md`, measured on three nodes with one member of etcd.
 
-Node 1 leads all of the measured partitions, node 2 follows them, and node 3 only knows of them: so what each role costs is told apart by process. A kill of
+Node 1 leads all of the measured partitions, node 2 follows them, and node 3 only knows of them, so that each role is a process of its own. A kill of
 node 1 is then a failover of all of them at once, and its return is as many changes of in-sync sets.
 
-Invariant: everything that is started is stopped, and all files lie in one temporary folder.
+Invariant: everything that is started is stopped, and all files are in one temporary folder.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from bench.peers.base import Flush, Peer
 from bench.peers.penstock import Penstock
 from bench.results import table
 from bench.saying import machine, save, say
+from penstock.bench.context import Options
 from penstock.bench.faults import BenchError
 from penstock.bench.process_stats import usage_of
-from penstock.bench.workloads import Options
 from penstock.client import Cluster
 from penstock.client.cluster_state import ClusterState
 from penstock.client.moves import Moves
@@ -45,6 +45,8 @@ from penstock.metadata.etcd.store import OPERATIONS_MAX, EtcdStore
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Put
 from penstock.operations.cluster import ClusterDescription
+from penstock.runtime.clock import SystemClock, SystemEntropy
+from penstock.settings import Settings
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
@@ -146,15 +148,15 @@ class Bench:
         self.admin.create_topics([topic], request_timeout=120)[name].result(120)
 
     def wait(self, what: str, holds: Callable[[ClusterDescription], bool]) -> float:
-        """Seconds until the cluster stands so."""
+        """Seconds until the status is as wanted."""
         began = time.perf_counter()
         while time.perf_counter() - began < _SECONDS_MAX:
             asked = time.perf_counter()
             if holds(self.status()):
                 return time.perf_counter() - began
-            # Of very many partitions the answer takes the node some time: looking is not to be what it does.
+            # With very many partitions the status takes the node some time, which must not become its main work.
             time.sleep(max(_LOOK_S, _LOOK_SHARE * (time.perf_counter() - asked)))
-        raise BenchError(f"after {_SECONDS_MAX:.0f} s it did not hold that {what}")
+        raise BenchError(f"Timed out after {_SECONDS_MAX:.0f} s: {what}")
 
     def leads(self, status: ClusterDescription, number: int) -> int:
         """How many partitions a node leads."""
@@ -164,7 +166,7 @@ class Bench:
 def _reading(pid: int) -> Reading:
     usage = usage_of(pid)
     if usage is None:
-        raise BenchError(f"process {pid} cannot be looked at: this needs /proc")
+        raise BenchError(f"Cannot inspect process {pid}: this requires /proc")
     return Reading(usage.cpu_s, usage.rss_anon_bytes, len(list(Path(f"/proc/{pid}/fd").iterdir())))
 
 
@@ -235,7 +237,7 @@ def _write_one_each(bench: Bench, places: list[tuple[str, int]]) -> None:
         producer.produce(topic, b"first", partition=index)
         producer.poll(0)
     if producer.flush(_SECONDS_MAX):
-        raise BenchError(f"not all of {len(places)} partitions took a record")
+        raise BenchError(f"Not all of {len(places)} partitions took a record")
 
 
 def _idle(bench: Bench, count: int, idle_s: float, report: ScalingReport) -> None:
@@ -368,7 +370,10 @@ def _absent(place: int) -> PartitionRecord:
 
 def looking(count: int, report: ScalingReport) -> None:
     """What it costs a controller to look at every partition, which it does whenever a node comes or goes. In this process."""
-    live, image = {node: node for node in _ABSENT}, Topics(store := MemoryStore(), {})
+    live, image = (
+        {node: node for node in _ABSENT},
+        Topics(store := MemoryStore(), SystemClock(), SystemEntropy(), Settings()),
+    )
     asyncio.run(_fill(store, image, count))
     places = [(topic, index) for topic in image for index in range(topic.partition_count)]
     began = time.process_time()
@@ -468,7 +473,7 @@ def main() -> int:
     given = parser.parse_args()
     if (reason := PenstockCluster.why_missing()) is not None:
         parser.error(reason)
-    # Ended from outside, it still stops what it started.
+    # On SIGTERM it still stops what it started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report, code = ScalingReport(machine(0, 0, Options())), 0
     try:

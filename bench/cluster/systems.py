@@ -16,11 +16,9 @@ from bench.peers.base import Flush, KafkaProtocolPeer, Peer, free_port
 from bench.peers.kafka import Kafka
 from bench.peers.penstock import Penstock
 from penstock.address import Address
-from penstock.bench.admin import Admin
+from penstock.bench.context import Case, Options
 from penstock.bench.process_stats import usage_of
 from penstock.bench.rows import Row
-from penstock.bench.run import Case
-from penstock.bench.workloads import Options
 
 NODES = 3
 REPLICAS_IN_SYNC_MIN = 2
@@ -121,6 +119,8 @@ class Etcd(Peer):
 
 
 class _PenstockNode(Penstock):
+    nodes_expected = NODES
+
     def __init__(self, home: Path, flush: Flush, number: int, etcd: Address) -> None:
         super().__init__(home, flush)
         self._cluster = ["--cluster", "bench", "--node-id", str(number), "--etcd", str(etcd), "--peer", "127.0.0.1:0"]
@@ -131,10 +131,6 @@ class _PenstockNode(Penstock):
         # A node keeps its port over a restart, as real ones do.
         words[words.index("--kafka") + 1] = f"127.0.0.1:{self._port}"
         return [*words, *self._cluster], environment
-
-    def is_ready(self) -> bool:
-        with Admin(self.bootstrap()) as admin:
-            return len(admin.brokers()) == NODES
 
 
 class PenstockCluster(System):
@@ -175,6 +171,8 @@ class PenstockAlone(System):
 
 
 class _KafkaNode(Kafka):
+    nodes_expected = NODES
+
     def __init__(self, home: Path, flush: Flush, number: int, cluster_id: str) -> None:
         super().__init__(home, flush)
         self.number = number
@@ -189,10 +187,6 @@ class _KafkaNode(Kafka):
             "min.insync.replicas": str(REPLICAS_IN_SYNC_MIN),
             "offsets.topic.replication.factor": str(NODES),
         }
-
-    def is_ready(self) -> bool:
-        with Admin(self.bootstrap()) as admin:
-            return len(admin.brokers()) == NODES
 
 
 class KafkaCluster(System):

@@ -19,7 +19,7 @@ def markdown(report: ClusterReport) -> str:
     about = "".join(f"- {name}: {value}\n" for name, value in report.machine.items())
     parts = ["# Several nodes\n", about, _rows(report), _idle(report), _gaps(report)]
     if report.missing:
-        parts.append("".join(f"- not here: {name}: {why}\n" for name, why in report.missing.items()))
+        parts.append("".join(f"- {name}: not measured, {why}\n" for name, why in report.missing.items()))
     if report.failures:
         parts.append("## Failed\n\n" + "".join(f"- {each}\n" for each in report.failures))
     return "\n".join(part for part in parts if part)
@@ -37,7 +37,7 @@ def _rows(report: ClusterReport) -> str:
         lines.append([row_id, flush, *(_cell(row) for row in cells), *_ratios(best, flush, row_id, systems)])
     heads = ["row, acks=all", "flush", *(_TITLES[name] for name in systems)]
     heads += [_RATIOS[name] for name in systems if name in _RATIOS and _OURS in systems]
-    return "## Rows\n\nRecords a second, and where one request waits for the other its p50.\n\n" + table(heads, lines)
+    return "## Rows\n\nRecords per second, and the p50 of a request.\n\n" + table(heads, lines)
 
 
 def _cell(row: Row | None) -> str:
@@ -66,7 +66,7 @@ def _idle(report: ClusterReport) -> str:
         for system, each in report.idle.items()
         for name, cores in each.items()
     ]
-    return "## Idle\n\nOf one core, while nothing happens.\n\n" + table(["system", "process", "CPU"], lines)
+    return "## Idle\n\nCPU of one core, without any load.\n\n" + table(["system", "process", "CPU"], lines)
 
 
 def _gaps(report: ClusterReport) -> str:
@@ -78,5 +78,5 @@ def _gaps(report: ClusterReport) -> str:
         tenths = statistics.quantiles(gaps, n=10, method="inclusive") if len(gaps) > 1 else gaps * 9
         numbers = (gaps[0], statistics.median(gaps), tenths[8], gaps[-1])
         lines.append([_TITLES[each.system], each.how, str(len(gaps)), *(f"{number:.2f} s" for number in numbers)])
-    heads = ["system", "the leader is", "times", "least", "median", "p90", "most"]
-    return "## Nodes that go\n\nHow long a producer with acks=all stands still.\n\n" + table(heads, lines)
+    heads = ["system", "the leader is", "times", "min", "median", "p90", "max"]
+    return "## Failures of nodes\n\nHow long a producer with acks=all is interrupted.\n\n" + table(heads, lines)

@@ -13,25 +13,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.peers.base import run_tool
-from bench.peers.redis import KEY, Redis, command_frame
+from bench.peers.redis import ENTRY_ID, KEY, Redis, command_frame
 from penstock.address import Address
-from penstock.bench.admin import connect
+from penstock.bench.context import Options
 from penstock.bench.faults import BenchError
-from penstock.bench.frames import Acks
 from penstock.bench.gateways import queue
-from penstock.bench.gateways.conversation import Channel, Conversation, ConversationPump
 from penstock.bench.histogram import Histogram
-from penstock.bench.ping import PingLane, PingPump
-from penstock.bench.raw_client import Lane, Pump, RingSource, TokenCounter
+from penstock.bench.kafka import connect
+from penstock.bench.pump import NO_LIMIT, Channel, Lane, Pump, RingSource, TokenCounter, Worker
 from penstock.bench.rows import Meter, Row
-from penstock.bench.run import Case
-from penstock.bench.workloads import Options, select_workloads
 
 GROUP = b"bench"
 _BATCH_RECORDS = 100
+_CONNECTIONS = 16
 _READ_RECORDS_MAX = 500_000
 _PRELOAD_S_MAX = 120.0
-_ENTRY_ID = re.compile(rb"\r\n(\d+-\d+)\r\n")
 _ENTRIES = re.compile(rb"\$\d+\r\nbench\r\n\*(\d+)\r\n")
 _NOTHING = (b"*-1\r\n", b"$-1\r\n")
 _BENCHMARK_RATE = re.compile(r'^"[^"]*","([\d.]+)"(?:,"[\d.]+","[\d.]+","([\d.]+)","[\d.]+","([\d.]+)")?', re.MULTILINE)
@@ -51,32 +47,11 @@ def _xadd(options: Options) -> bytes:
     return command_frame(b"XADD", KEY, b"*", b"f", b"v" * options.value_bytes)
 
 
-def _requests_max(options: Options) -> int:
-    return max(4, min(options.records_max, options.bytes_max // options.value_bytes))
-
-
 def _produce(redis: Redis, options: Options, name: str, connections: int, window: int) -> Row:
-    frame = _xadd(options)
-    pump: Pump | PingPump
-    if window == 1:
-        pump = PingPump([PingLane(connect(redis.address), frame, redis.counter()) for _ in range(connections)])
-    else:
-        ring = [frame] * window
-        pump = Pump(
-            [Lane(connect(redis.address), RingSource(ring), redis.counter(), window) for _ in range(connections)]
-        )
     meter = Meter(redis.pid)
-    requests_max = _requests_max(options)
     with redis.fresh_stream():
-        try:
-            pump.run(options.warmup_s, requests_max // 4)
-            meter.start()
-            sample = pump.run(options.seconds, requests_max - requests_max // 4)
-            row = _row(meter, name, options, sample.answers, sample.latency_ns)
-            pump.drain()
-        finally:
-            pump.close()
-    return row
+        latency_ns = redis.produce(meter, options, connections, window)
+        return _row(meter, name, options, latency_ns.count, latency_ns)
 
 
 def _row(
@@ -99,7 +74,7 @@ def _benchmark(redis: Redis, options: Options, name: str, pipeline: int) -> Row:
 
     def load(requests: int) -> tuple[float, float | None, float | None]:
         if not shutil.which("redis-benchmark"):
-            raise BenchError("no redis-benchmark on the PATH: install Debian's package redis-tools")
+            raise BenchError("Cannot find redis-benchmark on the PATH; install Debian's package redis-tools")
         words = ["redis-benchmark", "-h", redis.address.host, "-p", str(redis.address.port), "--csv", "-c", "64"]
         words += ["-P", str(pipeline), "-n", str(requests), "XADD", KEY.decode(), "*", "f", "v" * options.value_bytes]
         output = run_tool(words, "run redis-benchmark")
@@ -112,8 +87,8 @@ def _benchmark(redis: Redis, options: Options, name: str, pipeline: int) -> Row:
 
     with redis.fresh_stream():
         rate, _, _ = load(20_000)
-        rate, _, _ = load(max(20_000, min(int(rate * max(0.2, options.warmup_s)), _requests_max(options) // 4)))
-        requests = max(20_000, min(int(rate * options.seconds), _requests_max(options)))
+        rate, _, _ = load(max(20_000, min(int(rate * max(0.2, options.warmup_s)), options.requests_max() // 4)))
+        requests = max(20_000, min(int(rate * options.seconds), options.requests_max()))
         meter = Meter(redis.pid)
         meter.start()
         rate, p50_us, p99_us = load(requests)
@@ -123,13 +98,10 @@ def _benchmark(redis: Redis, options: Options, name: str, pipeline: int) -> Row:
 
 def _preload(redis: Redis, options: Options, records: int) -> None:
     window = 1000
-    pump = Pump([Lane(connect(redis.address), RingSource([_xadd(options)] * window), redis.counter(), window)])
-    try:
+    with Pump([Lane(redis.address, RingSource([_xadd(options)] * window), redis.counter(), window)]) as pump:
         stored = pump.run(_PRELOAD_S_MAX, records).answers
-    finally:
-        pump.close()
     if stored != records:
-        raise BenchError(f"only {stored} of {records} entries could be stored in {_PRELOAD_S_MAX:.0f} s")
+        raise BenchError(f"Only {stored} of {records} entries could be stored in {_PRELOAD_S_MAX:.0f} s")
 
 
 class Reply:
@@ -151,32 +123,34 @@ class Reply:
         if entries is None or text.count(b"v\r\n", entries.end()) < int(entries[1]):
             return None
         self._data = b""
-        return _ENTRY_ID.findall(text, entries.end() - 2)
+        return ENTRY_ID.findall(text, entries.end() - 2)
 
 
-class Reader:
-    """XREAD from the beginning to the end, over and over."""
+class Reader(Worker):
+    """XREAD from the beginning to the end, again and again."""
 
     def __init__(self, address: Address) -> None:
         self._reply = Reply()
-        self.channels = [Channel(connect(address))]
-        self.is_over = False
+        self._last = b"0-0"
+        self.channels = (Channel(connect(address)),)
 
-    def _ask(self, last: bytes) -> None:
-        self.channels[0].outbox += command_frame(b"XREAD", b"COUNT", b"%d" % _BATCH_RECORDS, b"STREAMS", KEY, last)
-
-    def begin(self, now_ns: int) -> None:  # noqa: ARG002  no request is timed
-        self._ask(b"0-0")
+    def start(self, now_ns: int, requests_max: int) -> int:  # noqa: ARG002  no request is timed
+        if not self.unanswered:
+            self.unanswered = 1
+            words = (b"XREAD", b"COUNT", b"%d" % _BATCH_RECORDS, b"STREAMS", KEY, self._last)
+            self.channels[0].outbox += command_frame(*words)
+        return 0
 
     def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: Histogram) -> int:  # noqa: ARG002  no request is timed
         names = self._reply.feed(data)
         if names is None:
             return 0
-        self._ask(names[-1] if names else b"0-0")
+        self.unanswered = 0
+        self._last = names[-1] if names else b"0-0"
         return len(names)
 
 
-class GroupWorker:
+class GroupWorker(Worker):
     """Reads for a group, acks what it got, reads again; one command at a time."""
 
     def __init__(self, address: Address, consumer: bytes, records: int) -> None:
@@ -184,12 +158,14 @@ class GroupWorker:
         self._reply = Reply()
         self._held = 0
         self._since = 0
-        self.channels = [Channel(connect(address))]
-        self.is_over = False
+        self.channels = (Channel(connect(address)),)
 
-    def begin(self, now_ns: int) -> None:
-        self._since = now_ns
-        self.channels[0].outbox += self._read
+    def start(self, now_ns: int, requests_max: int) -> int:  # noqa: ARG002  the stream holds as much as it may read
+        if not self.unanswered and not self.is_over:
+            self.unanswered = 1
+            self._since = now_ns
+            self.channels[0].outbox += self._read
+        return 0
 
     def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: Histogram) -> int:
         if self._held:
@@ -198,9 +174,8 @@ class GroupWorker:
                     f"Redis did not take all acknowledgements: {bytes(data[:200]).decode(errors='replace')}"
                 )
             finished, self._held = self._held, 0
+            self.unanswered = 0
             latency_ns.record(now_ns - self._since)
-            self._since = now_ns
-            channel.outbox += self._read
             return finished
         names = self._reply.feed(data)
         if names is None:
@@ -210,30 +185,34 @@ class GroupWorker:
             channel.outbox += command_frame(b"XACK", KEY, GROUP, *names)
         else:
             self.is_over = True
+            self.unanswered = 0
         return 0
 
 
-class PipelinedWorker:
-    """Reads for a group on one connection and acks each entry on another, without waiting for the answers."""
+class PipelinedWorker(Worker):
+    """Reads for a group on one connection and acks each entry on another, without waiting for the replies."""
 
     def __init__(self, address: Address, consumer: bytes) -> None:
         self._read = _read_group(consumer, _BATCH_RECORDS)
         self._reply = Reply()
         self._answers = TokenCounter(b":1", (b"\n-", b"\n:0"))
         self._reads, self._acks = Channel(connect(address)), Channel(connect(address))
-        self.channels = [self._reads, self._acks]
-        self.is_over = False
+        self.channels = (self._reads, self._acks)
 
-    def begin(self, now_ns: int) -> None:  # noqa: ARG002  no request is timed
-        self._reads.outbox += self._read
+    def start(self, now_ns: int, requests_max: int) -> int:  # noqa: ARG002  no request is timed
+        if not self.unanswered and not self.is_over:
+            self.unanswered = 1
+            self._reads.outbox += self._read
+        return 0
 
     def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: Histogram) -> int:  # noqa: ARG002  no request is timed
         if channel is self._acks:
             return self._answers.feed(data)
         names = self._reply.feed(data)
-        if names:
+        if names is not None:
             self._acks.outbox += b"".join([command_frame(b"XACK", KEY, GROUP, name) for name in names])
-            self._reads.outbox += self._read
+            # After an empty reply nothing is read any more, but acks may still be in flight.
+            self.unanswered = 0 if names else 1
         return 0
 
 
@@ -247,50 +226,47 @@ def _conversed(
     name: str,
     records: int,
     connections: int,
-    worker: Callable[[int], Conversation],
+    worker: Callable[[int], Worker],
     *,
     drains: bool,
 ) -> Row:
     with redis.fresh_stream():
         _preload(redis, options, records)
         redis.ask(b"XGROUP", b"CREATE", KEY, GROUP, b"0")
-        pump = ConversationPump([worker(index) for index in range(connections)])
         meter = Meter(redis.pid)
-        try:
-            warm = pump.run(options.warmup_s, records // 4 if drains else 1 << 62).answers
+        with Pump([worker(index) for index in range(connections)]) as pump:
+            warm = pump.run(options.warmup_s, records // 4 if drains else NO_LIMIT).answers
             meter.start()
-            sample = pump.run(options.seconds, records - warm if drains else 1 << 62)
+            sample = pump.run(options.seconds, records - warm if drains else NO_LIMIT)
             return _row(meter, name, options, sample.answers, sample.latency_ns)
-        finally:
-            pump.close()
 
 
 def _read(redis: Redis, options: Options, name: str) -> Row:
-    records = min(_READ_RECORDS_MAX, _requests_max(options))
+    records = min(_READ_RECORDS_MAX, options.requests_max())
     return _conversed(redis, options, name, records, 2, lambda _: Reader(redis.address), drains=False)
 
 
 def _work(redis: Redis, options: Options, name: str, taken: int, per_s: int) -> Row:
-    records = queue.records_needed(options.warmup_s + options.seconds, per_s, _requests_max(options))
+    records = queue.records_needed(options.warmup_s + options.seconds, per_s, options.requests_max())
 
-    def worker(index: int) -> Conversation:
+    def worker(index: int) -> Worker:
         return GroupWorker(redis.address, b"worker-%d" % index, taken)
 
-    return _conversed(redis, options, name, records, queue.CONNECTIONS, worker, drains=True)
+    return _conversed(redis, options, name, records, _CONNECTIONS, worker, drains=True)
 
 
 def _work_pipelined(redis: Redis, options: Options, name: str) -> Row:
-    records = queue.records_needed(options.warmup_s + options.seconds, queue.PRELOAD_PER_S_MANY, _requests_max(options))
+    records = queue.records_needed(options.warmup_s + options.seconds, queue.PRELOAD_PER_S_MANY, options.requests_max())
     return _conversed(
         redis, options, name, records, 1, lambda _: PipelinedWorker(redis.address, b"worker"), drains=True
     )
 
 
 def _delivery(redis: Redis, options: Options, name: str) -> Row:
-    (workload,) = select_workloads(["delivery"])
-    row = redis.run(Case(workload, Acks.ALL), options)
-    assert row is not None
-    return dataclasses.replace(row, workload=name, acks=None)
+    meter = Meter(redis.pid)
+    with redis.fresh_stream():
+        latency_ns = redis.deliver(meter, options)
+        return _row(meter, name, options, latency_ns.count, latency_ns)
 
 
 _ONE, _MANY = queue.PRELOAD_PER_S_ONE, queue.PRELOAD_PER_S_MANY
@@ -303,11 +279,11 @@ REDIS_ROWS = (
     ),
     RedisRow("xadd-64", "XADD, 64 connections", lambda r, o, n: _produce(r, o, n, 64, 1)),
     RedisRow(
-        "xadd-pipelined-1", "XADD, one connection, 10,000 under way", lambda r, o, n: _produce(r, o, n, 1, 10_000)
+        "xadd-pipelined-1", "XADD, one connection, 10,000 in flight", lambda r, o, n: _produce(r, o, n, 1, 10_000)
     ),
     RedisRow(
         "xadd-pipelined-16",
-        "XADD, 16 connections, 1,000 under way on each",
+        "XADD, 16 connections, 1,000 in flight on each",
         lambda r, o, n: _produce(r, o, n, 16, 1000),
     ),
     RedisRow("xread-100", "XREAD of 100 from the beginning, 2 connections", _read),
@@ -317,7 +293,9 @@ REDIS_ROWS = (
         "XREADGROUP of 100, one XACK of them, 16 connections",
         lambda r, o, n: _work(r, o, n, _BATCH_RECORDS, _MANY),
     ),
-    RedisRow("xreadgroup-pipelined", "XREADGROUP of 100, an XACK for each entry, not waited for", _work_pipelined),
+    RedisRow(
+        "xreadgroup-pipelined", "XREADGROUP of 100, an XACK for each entry without waiting for it", _work_pipelined
+    ),
     RedisRow("delivery-xread", "XADD to a blocking XREAD, 1,000 entries/s", _delivery),
 )
 REDIS_BY_NAME = {row.name: row for row in REDIS_ROWS}

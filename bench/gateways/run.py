@@ -6,13 +6,12 @@ runs once a round. Every process that was started is stopped, whatever happens.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -22,15 +21,16 @@ from bench.peers.penstock import PenstockWithGateways
 from bench.peers.redis import Redis
 from bench.results import Result
 from bench.saying import fail, machine, say
+from penstock.bench.context import Case, Options
 from penstock.bench.faults import BenchError
-from penstock.bench.frames import Acks
-from penstock.bench.gateways.rows import GATEWAY_ROWS, GatewayRow, run_row
+from penstock.bench.gateways.workloads import GATEWAY_WORKLOADS
 from penstock.bench.rows import Row
-from penstock.bench.workloads import Options, run_workload, select_workloads
+from penstock.bench.run import run_case, select
 
 KAFKA_DELIVERY = "delivery-kafka"
-NAMES = (*(row.name for row in GATEWAY_ROWS), KAFKA_DELIVERY)
-_BY_NAME = {row.name: row for row in GATEWAY_ROWS}
+_KAFKA_DELIVERY_CASE = Case(replace(select(["delivery"])[0], name=KAFKA_DELIVERY), "all")
+_CASES = {workload.name: Case(workload) for workload in GATEWAY_WORKLOADS} | {KAFKA_DELIVERY: _KAFKA_DELIVERY_CASE}
+NAMES = tuple(_CASES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class _Step:
 
 
 def run(plan: GatewayPlan) -> GatewayReport:
-    """Run everything; a row that fails is noted, and the rest goes on."""
+    """Run everything; a row that fails is noted, and the rest continues."""
     report = GatewayReport(machine(plan.rounds, plan.warm_rounds, plan.options))
     home = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
     try:
@@ -90,7 +90,7 @@ def run(plan: GatewayPlan) -> GatewayReport:
 def _started(kind: type[P], plan: GatewayPlan, home: Path, report: GatewayReport, stack: ExitStack) -> dict[Flush, P]:
     if reason := kind.why_missing():
         report.missing[kind.name] = reason
-        say(f"{kind.name} is missing: {reason}")
+        say(f"leaving out {kind.name}: {reason}")
         return {}
     return start_each(kind, plan.flushes, home, report.failures, stack)
 
@@ -118,22 +118,13 @@ def _steps(
 
 
 def _penstock_step(name: str, peer: PenstockWithGateways, options: Options, report: GatewayReport) -> _Step | None:
-    endpoints = peer.endpoints()
-    if name == KAFKA_DELIVERY:
-        (workload,) = select_workloads(["delivery"])
-
-        def deliver() -> Row:
-            row = run_workload(workload, Acks.ALL, endpoints.kafka, peer.pid, options)
-            return dataclasses.replace(row, workload=KAFKA_DELIVERY, acks=None)
-
-        return _Step("penstock", peer.flush.value, name, deliver)
-    row: GatewayRow = _BY_NAME[name]
-    if reason := row.why_not(endpoints):
+    endpoints, case = peer.endpoints(), _CASES[name]
+    if reason := case.workload.why_not(endpoints):
         if name not in report.missing:
             report.missing[name] = reason
-            say(f"{name} is left out: {reason}")
+            say(f"leaving out {name}: {reason}")
         return None
-    return _Step("penstock", peer.flush.value, name, lambda: run_row(row, endpoints, peer.pid, options))
+    return _Step("penstock", peer.flush.value, name, lambda: run_case(case, endpoints, peer.pid, options))
 
 
 def _one(step: _Step, turn: int, report: GatewayReport) -> None:

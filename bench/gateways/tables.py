@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from bench.gateways.redis_rows import COUNTERPARTS, REDIS_BY_NAME
 from bench.gateways.run import KAFKA_DELIVERY, NAMES, GatewayReport
-from bench.results import FLUSHES, table
-from penstock.bench.gateways.rows import GATEWAY_ROWS, Measure
-from penstock.bench.report import duration, number, ratio
+from bench.results import FLUSHES, ratio, table
+from penstock.bench.context import Kind
+from penstock.bench.gateways.workloads import GATEWAY_WORKLOADS
+from penstock.bench.report import duration, number
 from penstock.bench.rows import Row
 
-_LATENCY_ROWS = frozenset({row.name for row in GATEWAY_ROWS if row.measure is Measure.LATENCY} | {KAFKA_DELIVERY})
-_TITLES = {row.name: row.title for row in GATEWAY_ROWS} | {
+_LATENCY_ROWS = frozenset({row.name for row in GATEWAY_WORKLOADS if row.kind is Kind.DELIVERY} | {KAFKA_DELIVERY})
+_TITLES = {row.name: row.title for row in GATEWAY_WORKLOADS} | {
     KAFKA_DELIVERY: "Kafka protocol: produce to a long-polling fetch, 1,000 records/s"
 }
 
@@ -23,16 +24,16 @@ def markdown(report: GatewayReport) -> str:
     """All tables."""
     about = [f"- {key}: {value}\n" for key, value in report.machine.items()]
     about.append(
-        "- x Redis: above 1 is better; with a ~ the rounds of the two overlap, or there was only one: it may be chance\n"
+        "- x Redis: above 1 is better; with a ~ the rounds of the two overlap, or there was only one, so it may be chance\n"
     )
     about += [f"- {name}: not measured, {reason}\n" for name, reason in report.missing.items()]
     parts = ["# The gateways beside Redis\n", "".join(about)]
     for flush in FLUSHES:
         if any(result.flush == flush for result in report.results):
             title = (
-                "Unsynced: acknowledged when the operating system has it"
+                "Unsynced: acknowledged when the operating system has the record"
                 if flush == "os"
-                else "Synced: acknowledged when the disk has it"
+                else "Synced: acknowledged when the record is on the disk"
             )
             parts.append(f"## {title}\n\n{_rates(report, flush)}\n{_latencies(report, flush)}")
     parts.append("## The rows\n\n" + _legend(report))

@@ -1,7 +1,7 @@
 """What a system in the comparison offers: start, stop, restart, and run one row.
 
 Invariant: a peer ends exactly the processes it started, by their id, and they end with this process even if it is killed. All its files
-lie in a folder of its own.
+are in a folder of its own.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from typing import TypeVar
 
 from bench.saying import fail, say
 from penstock.address import Address
-from penstock.bench.admin import Admin
+from penstock.bench.context import Case, Endpoints, Options
 from penstock.bench.faults import BenchError
 from penstock.bench.rows import Row
-from penstock.bench.run import Case
-from penstock.bench.workloads import Options, run_workload
+from penstock.bench.run import run_case
+from penstock.client import ClientError, Cluster
 
 _PARENT_DEATH_SIGNAL = 1
 _STOP_S_MAX = 300.0
@@ -34,7 +34,7 @@ _LOG_TAIL_BYTES = 1500
 
 
 class Flush(Enum):
-    """When an acknowledged record is on the disk: whenever the kernel likes, or before the acknowledgement."""
+    """When an acknowledged record is on the disk: when the kernel writes it, or before the acknowledgement."""
 
     OS = "os"
     SYNC = "sync"
@@ -57,7 +57,7 @@ class Peer(ABC):
     @classmethod
     @abstractmethod
     def why_missing(cls) -> str | None:
-        """A sentence when this system cannot be run on this machine; fetches what it needs otherwise."""
+        """Why this system cannot run on this machine; None if it can. Fetches what it needs."""
 
     @abstractmethod
     def command(self) -> tuple[list[str], dict[str, str]]:
@@ -69,7 +69,7 @@ class Peer(ABC):
 
     @abstractmethod
     def run(self, case: Case, options: Options) -> Row | None:
-        """Measure one row; None when the row means nothing for this system."""
+        """Measure one row; None if the row does not apply to this system."""
 
     def before_first_start(self) -> None:  # noqa: B027  not every system needs files before its first start
         """Make files that the first start needs."""
@@ -125,16 +125,16 @@ class Peer(ABC):
             time.sleep(0.005)
 
     def kill(self) -> None:
-        """SIGKILL: it has no time to say anything."""
+        """Kill it with SIGKILL."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait()
 
     def stop(self) -> float:
-        """Ask it to end, and end it if it does not; how many seconds it took.
+        """Stop it, or kill it if it does not stop; how many seconds it took.
 
-        `was_killed` then says so: what is measured after a kill is a recovery, not a start.
+        `was_killed` is set then: what is measured after a kill is a recovery, not a start.
         """
         process, self._process = self._process, None
         if process is None or process.poll() is not None:
@@ -150,7 +150,7 @@ class Peer(ABC):
         return time.perf_counter() - begin
 
     def _answers(self) -> bool:
-        with contextlib.suppress(BenchError, OSError):
+        with contextlib.suppress(BenchError, ClientError, OSError):
             return self.is_ready()
         return False
 
@@ -165,14 +165,16 @@ class KafkaProtocolPeer(Peer):
     def bootstrap(self) -> Address:
         """Where it listens."""
 
+    nodes_expected = 1
+
     def is_ready(self) -> bool:
-        """Whether it answers Metadata and names itself."""
-        with Admin(self.bootstrap()) as admin:
-            return bool(admin.brokers())
+        """Whether its metadata names all nodes."""
+        with Cluster([self.bootstrap()]) as cluster:
+            return len(cluster.describe().nodes) == self.nodes_expected
 
     def run(self, case: Case, options: Options) -> Row | None:
         """Any row."""
-        return run_workload(case.workload, case.acks, self.bootstrap(), self.pid, options)
+        return run_case(case, Endpoints(self.bootstrap()), self.pid, options)
 
 
 def free_port() -> int:
@@ -187,9 +189,9 @@ def run_tool(arguments: list[str], what: str, *, seconds_max: float = 600.0) -> 
     try:
         done = subprocess.run(arguments, capture_output=True, text=True, timeout=seconds_max, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise BenchError(f"cannot {what}: {error}") from error
+        raise BenchError(f"Cannot {what}: {error}") from error
     if done.returncode:
-        raise BenchError(f"cannot {what}: {(done.stdout + done.stderr)[-_LOG_TAIL_BYTES:]}")
+        raise BenchError(f"Cannot {what}: {(done.stdout + done.stderr)[-_LOG_TAIL_BYTES:]}")
     return done.stdout
 
 
@@ -212,7 +214,7 @@ P = TypeVar("P", bound=Peer)
 def start_each(
     kind: type[P], flushes: list[Flush], home: Path, failures: list[str], stack: contextlib.ExitStack
 ) -> dict[Flush, P]:
-    """One peer for each flush setting, stopped when the stack ends; one that cannot start is noted, and the rest goes on."""
+    """One peer for each flush setting, stopped when the stack ends; one that cannot start is noted, and the rest continues."""
     started: dict[Flush, P] = {}
     for flush in flushes:
         peer = kind(home / f"{kind.name}-{flush.value}", flush)

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import socket
-import struct
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,13 +14,13 @@ from pathlib import Path
 from bench.peers.base import Flush, free_port, run_tool
 from bench.peers.singles import SinglesPeer
 from penstock.address import Address
-from penstock.bench.admin import connect
+from penstock.bench.delivery import TextTap
 from penstock.bench.faults import BenchError
-from penstock.bench.raw_client import Counter, TokenCounter
+from penstock.bench.kafka import connect
+from penstock.bench.pump import Counter, TokenCounter
 
 _STREAM = "BENCH"
 _SUBJECT = b"bench.records"
-_I64 = struct.Struct(">q")
 
 
 def _binary() -> str | None:
@@ -31,46 +30,6 @@ def _binary() -> str | None:
 
 def _publish(inbox: bytes, value: bytes) -> bytes:
     return b"PUB %s %s %d\r\n%s\r\n" % (_SUBJECT, inbox, len(value), value)
-
-
-class NatsStamper:
-    """A publish with the send time in the value."""
-
-    def __init__(self, value_bytes: int) -> None:
-        self._frame = bytearray(_publish(_inbox(0), bytes(value_bytes)))
-        self._value_at = len(self._frame) - 2 - value_bytes
-
-    def frame(self, stamp_ns: int) -> bytearray:
-        """Patch the time in."""
-        _I64.pack_into(self._frame, self._value_at, stamp_ns)
-        return self._frame
-
-
-class NatsTap:
-    """Takes what a push consumer delivers."""
-
-    def __init__(self) -> None:
-        self._data = b""
-
-    def feed(self, data: memoryview) -> list[int]:
-        """The stamps of all whole messages."""
-        self._data += data
-        stamps: list[int] = []
-        while True:
-            line_end = self._data.find(b"\r\n")
-            if line_end < 0:
-                return stamps
-            words = self._data[:line_end].split()
-            if not words or words[0] != b"MSG":
-                if words and words[0] == b"-ERR":
-                    raise BenchError(f"NATS answered with an error: {self._data[:line_end].decode(errors='replace')}")
-                self._data = self._data[line_end + 2 :]
-                continue
-            end = line_end + 2 + int(words[-1]) + 2
-            if len(self._data) < end:
-                return stamps
-            stamps.append(int(_I64.unpack_from(self._data, line_end + 2)[0]))
-            self._data = self._data[end:]
 
 
 def _inbox(connection: int) -> bytes:
@@ -160,12 +119,8 @@ class Nats(SinglesPeer):
         """Each acknowledgement names the sequence number of its record."""
         return TokenCounter(b'"seq":', (b'"error"', b"\n-ERR"))
 
-    def stamper(self, value_bytes: int) -> NatsStamper:
-        """A publish."""
-        return NatsStamper(value_bytes)
-
-    def tap(self, sock: socket.socket) -> NatsTap:  # noqa: ARG002  the server delivers by the inbox's name
+    def tap(self, sock: socket.socket) -> TextTap:  # noqa: ARG002  the server delivers by the inbox's name
         """A push consumer on this connection's inbox, without acknowledgements of its own."""
         settings = {"deliver_subject": _inbox(1).decode(), "ack_policy": "none", "deliver_policy": "all"}
         self._api(f"CONSUMER.CREATE.{_STREAM}", {"stream_name": _STREAM, "config": settings})
-        return NatsTap()
+        return TextTap()

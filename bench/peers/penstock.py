@@ -9,9 +9,9 @@ from pathlib import Path
 
 from bench.peers.base import KafkaProtocolPeer
 from penstock.address import Address
-from penstock.bench.admin import first_address
+from penstock.bench.context import Endpoints
 from penstock.bench.faults import BenchError
-from penstock.bench.gateways.context import Endpoints
+from penstock.bench.kafka import first_address
 
 _COMMAND = Path(sys.executable).with_name("penstock")
 _READY = re.compile(rb"^penstock ready (.+)$", re.MULTILINE)
@@ -28,9 +28,9 @@ class Penstock(KafkaProtocolPeer):
 
     @classmethod
     def why_missing(cls) -> str | None:
-        """It is missing when the command does not run."""
+        """It cannot run if the command does not."""
         if not _COMMAND.exists():
-            return f"{_COMMAND} is not there: run `pip install .` in this environment"
+            return f"{_COMMAND} does not exist; run `pip install .` in this environment"
         done = subprocess.run([_COMMAND, "serve", "--help"], capture_output=True, text=True, check=False)
         if done.returncode:
             return f"`penstock serve` does not run: {(done.stderr or done.stdout).strip().splitlines()[-1]}"
@@ -41,18 +41,18 @@ class Penstock(KafkaProtocolPeer):
         arguments = [str(_COMMAND), "serve", "--data-dir", str(self.home / "data"), "--kafka", "127.0.0.1:0"]
         for gateway in _GATEWAYS:
             arguments += [f"--{gateway}", self.others]
-        # Over HTTP a publisher that does not say waits for the leader's memory alone; only acks=all promises the disk.
+        # Over HTTP the default is acks=leader; only acks=all guarantees that the record is on the disk.
         return arguments, {"PENSTOCK__LOG__FLUSH": self.flush.value, "PENSTOCK__HTTP__ACKS": "all"}
 
     def bootstrap(self) -> Address:
-        """As its ready line says."""
+        """From its ready line."""
         return self.endpoints().kafka
 
     def endpoints(self) -> Endpoints:
-        """As its ready line says."""
+        """From its ready line."""
         ready = _READY.search(self.log_path.read_bytes())
         if not ready:
-            raise BenchError("Penstock has not said yet that it is ready")
+            raise BenchError("Penstock is not ready yet")
         places = dict(place.split("=", 1) for place in ready[1].decode().split())
         found = {name: first_address(text) for name, text in places.items() if text != "off"}
         return Endpoints(found["kafka"], *(found.get(name) for name in _GATEWAYS))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,12 +12,13 @@ from pathlib import Path
 from bench.peers.base import Flush, free_port, run_tool
 from bench.peers.singles import SinglesPeer
 from penstock.address import Address
-from penstock.bench.admin import connect
+from penstock.bench.delivery import STAMP
 from penstock.bench.faults import BenchError
-from penstock.bench.raw_client import Counter, TokenCounter
+from penstock.bench.kafka import connect
+from penstock.bench.pump import Counter, TokenCounter
 
 KEY = b"bench"
-_I64 = struct.Struct(">q")
+ENTRY_ID = re.compile(rb"\r\n(\d+-\d+)\r\n")
 Reply = bytes | int | list["Reply"] | None
 
 
@@ -54,19 +55,6 @@ def parse_reply(data: bytes, at: int) -> tuple[Reply, int] | None:
     return items, at
 
 
-class RedisStamper:
-    """XADD with the send time in the value."""
-
-    def __init__(self, value_bytes: int) -> None:
-        self._frame = bytearray(command_frame(b"XADD", KEY, b"*", b"v", bytes(value_bytes)))
-        self._value_at = len(self._frame) - 2 - value_bytes
-
-    def frame(self, stamp_ns: int) -> bytearray:
-        """Patch the time in."""
-        _I64.pack_into(self._frame, self._value_at, stamp_ns)
-        return self._frame
-
-
 class RedisTap:
     """XREAD that blocks: one is always waiting at the server."""
 
@@ -85,25 +73,10 @@ class RedisTap:
         whole = parse_reply(self._data, 0)
         if whole is None:
             return []
-        reply, end = whole
-        self._data = self._data[end:]
-        stamps = []
-        assert isinstance(reply, list)
-        for stream in reply:
-            assert isinstance(stream, list)
-            entries = stream[1]
-            assert isinstance(entries, list)
-            for entry in entries:
-                assert isinstance(entry, list)
-                name, fields = entry
-                assert isinstance(name, bytes)
-                assert isinstance(fields, list)
-                value = fields[1]
-                assert isinstance(value, bytes)
-                self._last = name
-                stamps.append(int(_I64.unpack_from(value)[0]))
+        text, self._data = self._data[: whole[1]], self._data[whole[1] :]
+        self._last = ENTRY_ID.findall(text)[-1]
         self._ask()
-        return stamps
+        return [int(stamp) for stamp in STAMP.findall(text)]
 
 
 class Redis(SinglesPeer):
@@ -168,10 +141,6 @@ class Redis(SinglesPeer):
     def counter(self) -> Counter:
         """Each answer is an entry's name, which has one dash; an error line begins with one."""
         return TokenCounter(b"-", (b"\n-",))
-
-    def stamper(self, value_bytes: int) -> RedisStamper:
-        """XADD."""
-        return RedisStamper(value_bytes)
 
     def tap(self, sock: socket.socket) -> RedisTap:
         """XREAD."""

@@ -121,7 +121,7 @@ class CeilingSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in ``format(...)``."""
+        """The name in ``format(...)``."""
         return "ceiling"
 
     def __init__(self, options: MutableMapping[str, str]) -> None:

@@ -19,8 +19,8 @@ import pyarrow as pa
 from bench.saying import fail, machine, say
 from bench.spark.ceilings import CeilingSource, ready_batch
 from bench.spark.rows import ROWS, Bench, rows_of, topic_of
+from penstock.bench.context import Options
 from penstock.bench.faults import BenchError
-from penstock.bench.workloads import Options
 from penstock.client import Admin, Cluster, watermarks
 from penstock.client.batches import BatchSender
 from penstock.records.batch import Compression
@@ -61,7 +61,7 @@ class SparkReport:
 
 
 def run(plan: SparkPlan) -> SparkReport:
-    """Run everything; a row that fails is noted, and the rest goes on."""
+    """Run everything; a row that fails is noted, and the rest continues."""
     about = machine(plan.rounds, 1, Options())
     about["method"] = (
         f"best of {plan.rounds} rounds after one that did not count; {plan.rows} rows of 100 B a query (a quarter of 1000 B), "

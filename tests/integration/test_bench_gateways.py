@@ -6,16 +6,17 @@ import json
 
 import pytest
 
-from penstock.bench.admin import Admin, first_address
-from penstock.bench.gateways.context import Context, Endpoints
+from penstock.bench.context import Case, Context, Endpoints, Kind, Options
 from penstock.bench.gateways.queue import GROUP
-from penstock.bench.gateways.rows import GATEWAY_ROWS, Measure, run_row
-from penstock.bench.workloads import Options
+from penstock.bench.gateways.workloads import GATEWAY_WORKLOADS
+from penstock.bench.kafka import create_topic, first_address
+from penstock.bench.run import run_case
+from penstock.client import Cluster
 from penstock.testing.process import BrokerProcess
 
 ANY = "127.0.0.1:0"
 MOMENT = Options(seconds=0.2, warmup_s=0.0, value_bytes=100, records_max=200_000)
-BY_NAME = {row.name: row for row in GATEWAY_ROWS}
+BY_NAME = {workload.name: workload for workload in GATEWAY_WORKLOADS}
 # How many records may be under way when the time is up: they are stored, and not counted.
 UNDER_WAY = {
     "http-single": 64,
@@ -47,14 +48,14 @@ def endpoints(broker):
 
 def run_on_a_topic_that_stays(name, endpoints, broker):
     """The row, and what its topic holds afterwards."""
-    row = BY_NAME[name]
-    if reason := row.why_not(endpoints):
+    workload = BY_NAME[name]
+    if reason := workload.why_not(endpoints):
         pytest.skip(reason)
     topic_name = f"moment-{next(numbers)}"
-    with Admin(endpoints.kafka) as admin:
-        topic = admin.topic(topic_name, 1)
-        context = Context(name, endpoints, admin, topic, broker.pid, MOMENT)
-        return row.run(context), context.stored(), topic_name
+    with Cluster([endpoints.kafka]) as cluster:
+        topic = create_topic(cluster, topic_name, 1)
+        context = Context(workload, None, endpoints, cluster, topic, broker.pid, MOMENT)
+        return workload.run(context), context.stored(), topic_name
 
 
 @pytest.mark.parametrize("name", UNDER_WAY)
@@ -86,7 +87,7 @@ def test_a_subscription_reads_every_record_that_is_there(endpoints, broker) -> N
     assert stored > 0
 
 
-@pytest.mark.parametrize("name", [row.name for row in GATEWAY_ROWS if row.measure is Measure.LATENCY])
+@pytest.mark.parametrize("name", [one.name for one in GATEWAY_WORKLOADS if one.kind is Kind.DELIVERY])
 def test_every_record_is_delivered_to_a_live_consumer(name, endpoints, broker) -> None:
     row, stored, _ = run_on_a_topic_that_stays(name, endpoints, broker)
     assert row.records == stored == 200
@@ -94,7 +95,7 @@ def test_every_record_is_delivered_to_a_live_consumer(name, endpoints, broker) -
 
 
 def test_a_row_s_own_topic_is_gone_afterwards(endpoints, broker) -> None:
-    run_row(BY_NAME["tcp-64"], endpoints, broker.pid, MOMENT)
+    run_case(Case(BY_NAME["tcp-64"]), endpoints, broker.pid, MOMENT)
     connection = http.client.HTTPConnection(*endpoints.http, timeout=30)
     connection.request("GET", "/v1/topics")
     names = json.loads(connection.getresponse().read())["topics"]

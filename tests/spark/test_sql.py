@@ -283,4 +283,4 @@ def test_an_interrupt_at_the_prompt_cancels_the_job_and_the_next_statement_is_an
         interrupting.join()
     shown = capsys.readouterr()
     assert shown.out.split() == ["n", "42"]
-    assert shown.err.splitlines()[1:] == ["interrupted"]
+    assert shown.err.splitlines()[1:] == ["Interrupted"]

@@ -1,30 +1,36 @@
 """Time from sending a record to having it in a consumer's hands, at a steady rate.
 
-Invariant: records leave on the beat whether or not earlier ones were answered, so a slow broker cannot slow down its own measurement.
-The send time travels inside the record.
+Invariant: records are sent on time whether or not earlier ones were answered, so a slow broker cannot slow down its own measurement.
+The send time travels in the record's value, as text between two signs that nothing else there has, so a consumer's side needs no parser.
 """
 
 from __future__ import annotations
 
+import re
 import select
 import socket
 import struct
 import time
 from collections.abc import Callable
-from typing import Protocol
+from contextlib import ExitStack
+from typing import Final, Protocol
 
-from penstock.bench import batches, frames
+from penstock.bench.context import Context
 from penstock.bench.faults import BenchError
-from penstock.bench.frames import Acks, FetchAnswer, FetchRequest
 from penstock.bench.histogram import Histogram
-from penstock.bench.raw_client import Counter
+from penstock.bench.kafka import FetchFrame, FetchLayout, batch_of, produce_request
+from penstock.bench.pump import Counter
+from penstock.bench.rows import Meter, Row
+from penstock.records.batch import set_crc
 
+RATE_PER_S: Final = 1000
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
 _CATCH_UP_S_MAX = 30.0
 _RECEIVE_BYTES = 1 << 18
-_FETCH_WAIT_MS_MAX = 500
-_FETCH_BYTES_MAX = 1 << 20
+_DIGITS = 20
+_BLANK = b"@" + b"0" * _DIGITS + b"@"
+STAMP: Final = re.compile(rb"@(\d{20})@")
 
 
 class Stamper(Protocol):
@@ -38,24 +44,21 @@ class Tap(Protocol):
     """The consumer's side."""
 
     def feed(self, data: memoryview) -> list[int]:
-        """The stamps in what was received; asks for more when it must."""
+        """The stamps in what was received; requests more when it must."""
+
+
+Producer = tuple[socket.socket, Stamper, Counter]
+"""A connection, what makes its requests, and what counts the responses."""
+Consumer = tuple[socket.socket, Tap]
 
 
 def measure_delivery(
-    *,
-    out: socket.socket,
-    stamper: Stamper,
-    answers: Counter,
-    inward: socket.socket,
-    tap: Tap,
-    rate_per_s: int,
-    warmup_s: float,
-    seconds: float,
-    on_start: Callable[[], None],
+    producer: Producer, consumer: Consumer, *, warmup_s: float, seconds: float, on_start: Callable[[], None]
 ) -> Histogram:
-    """Send on the beat for `warmup_s`, then for `seconds`; latencies of the second stretch. `on_start` marks its begin."""
+    """Send for `warmup_s`, then for `seconds`; latencies of the second stretch, whose beginning `on_start` marks."""
+    (out, stamper, answers), (inward, tap) = producer, consumer
     clock = time.perf_counter_ns
-    period = 1_000_000_000 // rate_per_s
+    period = 1_000_000_000 // RATE_PER_S
     scratch = memoryview(bytearray(_RECEIVE_BYTES))
     latency_ns = Histogram()
     begin = clock()
@@ -78,15 +81,15 @@ def measure_delivery(
             return latency_ns
         if now > give_up:
             raise BenchError(
-                f"{sent - received} of {sent} records were not delivered within {_CATCH_UP_S_MAX:.0f} s: see the broker's log"
+                f"{sent - received} of {sent} records were not delivered within {_CATCH_UP_S_MAX:.0f} s; see the broker's log"
             )
         wait_s = max(0, beat - clock()) / 1e9 if beat < end else 0.1
-        # select, not epoll: its timeout is in microseconds, and a beat of 1 ms needs that.
+        # select, not epoll: its timeout is in microseconds, and a period of 1 ms needs that.
         for sock in select.select((out, inward), (), (), wait_s)[0]:
             got = sock.recv_into(scratch)
             now = clock()
             if not got:
-                raise BenchError("the broker closed a connection during the measurement: see its log")
+                raise BenchError("The broker closed a connection during the measurement; see its log")
             if sock is out:
                 answers.feed(scratch[:got])
                 continue
@@ -96,80 +99,100 @@ def measure_delivery(
                     latency_ns.record(now - stamp)
 
 
-class KafkaStamper:
-    """A Produce frame with one record, patched and sealed anew for every beat."""
+def deliver(
+    context: Context,
+    consumer: Callable[[Context, ExitStack], Consumer],
+    producer: Callable[[Context, ExitStack], Producer],
+) -> Row:
+    """A row of delivery; the consumer is live before the first record is sent."""
+    options = context.options
+    meter = Meter(context.pid)
+    with ExitStack() as stack:
+        inward = consumer(context, stack)
+        latency_ns = measure_delivery(
+            producer(context, stack),
+            inward,
+            warmup_s=options.warmup_s,
+            seconds=options.seconds,
+            on_start=meter.start,
+        )
+        return context.row(meter, records=latency_ns.count, requests=latency_ns.count, latency_ns=latency_ns)
 
-    def __init__(self, version: int, topic: str, acks: Acks, value_bytes: int) -> None:
-        value = bytes(value_bytes)
-        batch = batches.batch_of([value], int(time.time() * 1000))
-        self._frame = bytearray(frames.produce_request(version, 0, topic, 0, acks, batch))
-        self._batch_bytes = len(batch)
-        self._batch_at = len(self._frame) - frames.produce_tail_bytes(version) - len(batch)
-        self._value_at = self._batch_at + value_at(batch, value_bytes)
+
+def blank_value(value_bytes: int) -> bytes:
+    """A value with room for a stamp, which takes 22 bytes."""
+    return _BLANK + b"v" * max(0, value_bytes - len(_BLANK))
+
+
+class TextStamper:
+    """A request that is made once; its stamp is patched for every record."""
+
+    def __init__(self, request: bytes | bytearray) -> None:
+        self._frame = bytearray(request)
+        self._at = request.index(_BLANK) + 1
 
     def frame(self, stamp_ns: int) -> bytearray:
-        _I64.pack_into(self._frame, self._value_at, stamp_ns)
-        batches.reseal(self._frame, self._batch_at, self._batch_bytes)
+        self._frame[self._at : self._at + _DIGITS] = b"%020d" % stamp_ns
         return self._frame
 
 
-def value_at(batch: bytes, value_bytes: int) -> int:
-    """Where the value of the last record in a batch begins: only its header count, one byte, follows it."""
-    return len(batch) - value_bytes - 1
+class TextTap:
+    """Finds the stamps in what a consumer receives."""
+
+    def __init__(self) -> None:
+        self._tail = b""
+
+    def feed(self, data: memoryview | bytes) -> list[int]:
+        text = self._tail + data
+        stamps = []
+        end = 0
+        for found in STAMP.finditer(text):
+            stamps.append(int(found[1]))
+            end = found.end()
+        # Less than a whole stamp, so that none is found twice.
+        self._tail = text[max(end, len(text) - len(_BLANK) + 1) :]
+        return stamps
+
+
+class KafkaStamper:
+    """A Produce frame with a batch of one record, which gets a stamp and a new CRC every time."""
+
+    def __init__(self, version: int, topic: str, acks: str, value_bytes: int) -> None:
+        batch = batch_of([blank_value(value_bytes)], int(time.time() * 1000))
+        self._stamper = TextStamper(batch)
+        self._frame = bytearray(produce_request(version, 0, topic, 0, acks, batch))
+        self._at = self._frame.index(batch)
+
+    def frame(self, stamp_ns: int) -> bytearray:
+        batch = self._stamper.frame(stamp_ns)
+        set_crc(batch)
+        self._frame[self._at : self._at + len(batch)] = batch
+        return self._frame
 
 
 class KafkaTap:
-    """A consumer that long-polls: one Fetch is always waiting at the broker."""
+    """A consumer of one partition from its beginning that long-polls: one Fetch is always waiting at the broker."""
 
-    def __init__(self, sock: socket.socket, request: FetchRequest, layout: FetchAnswer, value_bytes: int) -> None:
+    def __init__(self, sock: socket.socket, request: FetchFrame, layout: FetchLayout) -> None:
         self._sock = sock
         self._frame = bytearray(request.frame)
         self._offset_at = request.offset_at
         self._layout = layout
-        self._value_bytes = value_bytes
-        self._data = bytearray()
+        self._data = b""
         self._next_offset = 0
-        self._ask()
+        self._fetch()
 
-    @classmethod
-    def on(cls, sock: socket.socket, version: int, topic: str, value_bytes: int) -> KafkaTap:
-        """A tap on partition 0 of a topic, from its beginning."""
-        request = frames.fetch_request(
-            version, 0, topic, 0, answer_bytes_max=_FETCH_BYTES_MAX, wait_ms_max=_FETCH_WAIT_MS_MAX
-        )
-        return cls(sock, request, frames.fetch_answer(version, topic), value_bytes)
-
-    def _ask(self) -> None:
+    def _fetch(self) -> None:
         _I64.pack_into(self._frame, self._offset_at, self._next_offset)
         self._sock.sendall(self._frame)
 
     def feed(self, data: memoryview) -> list[int]:
         self._data += data
-        if len(self._data) < 4:
+        if len(self._data) < 4 or len(self._data) < int(_I32.unpack_from(self._data)[0]) + 4:
             return []
-        whole = int(_I32.unpack_from(self._data)[0]) + 4
-        if len(self._data) < whole:
-            return []
-        answer = bytes(self._data[:whole])
-        del self._data[:whole]
-        stamps = self._stamps_in(answer)
-        self._ask()
-        return stamps
-
-    def _stamps_in(self, answer: bytes) -> list[int]:
-        for error_at in (self._layout.top_error_at, self._layout.partition_error_at):
-            if code := int.from_bytes(answer[error_at : error_at + 2], "big", signed=True):
-                raise BenchError(f"the broker refused a fetch request with error code {code}: see its log")
-        at, size = frames.records_span(self._layout, answer)
-        end = at + max(size, 0)
-        stamps = []
-        while at + batches.HEADER_BYTES <= end:
-            (base_offset,) = _I64.unpack_from(answer, at)
-            batch_end = at + batches.LENGTH_COVERS_FROM + int(_I32.unpack_from(answer, at + 8)[0])
-            if batch_end > end:
-                break
-            if base_offset >= self._next_offset:
-                stamps.append(int(_I64.unpack_from(answer, batch_end - self._value_bytes - 1)[0]))
-                self._next_offset = int(base_offset) + 1
-            at = batch_end
+        response, self._data = self._data, b""
+        self._layout.check(response)
+        stamps = [int(found[1]) for found in STAMP.finditer(response)]
+        self._next_offset += len(stamps)
+        self._fetch()
         return stamps

@@ -1,6 +1,6 @@
 """Latencies in constant memory.
 
-Invariant: a recorded value is off by less than 1/128 of itself when read back, whatever its size, and memory does not grow with the
+Invariant: a recorded value is read back with an error of less than 1/128, whatever its size, and memory does not grow with the
 number of values. Buckets are log-linear: 128 to every power of two.
 """
 
@@ -36,9 +36,9 @@ class Histogram:
         self.count += times
 
     def percentile(self, percent: float) -> int | None:
-        """The smallest bucket middle that at least `percent` of the values do not exceed; None when nothing was recorded."""
+        """The middle of the first bucket that at least `percent` of the values do not exceed; None when nothing was recorded."""
         if not 0 < percent <= 100:
-            raise ValueError(f"a percentile lies above 0 and at most at 100, not at {percent}")
+            raise ValueError(f"A percentile must be above 0 and at most 100, not {percent}")
         if not self.count:
             return None
         # Rounded before the ceiling: 99.9 / 100 * 1000 is a hair over 999 in binary, and must not become the 1000th value.
@@ -48,7 +48,7 @@ class Histogram:
             seen += times
             if seen >= rank:
                 return _middle(index)
-        raise AssertionError("the buckets hold fewer values than were counted")
+        raise AssertionError("The buckets hold fewer values than were counted")
 
 
 def _middle(index: int) -> int:

@@ -1,11 +1,8 @@
-"""Rows for people and for programs, and ratios between systems.
-
-Invariant: a ratio is above 1 when the system is better than the base, whether more is better (rates) or less is (times, CPU).
-"""
+"""Rows for people and for programs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from rich.table import Table
@@ -13,8 +10,8 @@ from rich.table import Table
 from penstock.bench.rows import Row
 
 
-def as_json(rows: Sequence[Row], about: dict[str, str | int | float | None]) -> str:
-    """Every number of every row, with what was measured."""
+def as_json(rows: Sequence[Row], about: Mapping[str, str | int | None]) -> str:
+    """Every number of every row, and what was measured."""
     return msgspec.json.format(msgspec.json.encode({"about": about, "rows": rows}), indent=2).decode()
 
 
@@ -24,9 +21,9 @@ def as_json_line(row: Row) -> str:
 
 
 def as_table(rows: Sequence[Row], title: str, *, wide: bool = False) -> Table:
-    """A table for a terminal: of 80 columns, or with every number."""
-    caption = "MB are 10^6 bytes of record values; "
-    caption += "'load' is this tool's own use of cores" if wide else "--wide and -o json have more"
+    """A table for a terminal: with every number, or only those that fit into 80 characters."""
+    caption = "MB: 10^6 bytes of record values; "
+    caption += "load: cores that this tool used" if wide else "--wide and -o json show more"
     table = Table(title=title, caption=caption)
     for heading in ("workload", "acks"):
         table.add_column(heading, no_wrap=True)
@@ -52,7 +49,7 @@ _COLUMNS: tuple[tuple[str, Callable[[Row], str], bool], ...] = (
     ("load", lambda row: number(row.generator_cores), False),
     ("RSS MB", lambda row: number(row.broker_rss_mb), False),
 )
-"""Heading, cell, and whether it is among the few that 80 columns hold."""
+"""Heading, cell, and whether it is among the few that fit into 80 characters."""
 
 
 def _times(value: float | None, factor: float) -> float | None:
@@ -60,7 +57,7 @@ def _times(value: float | None, factor: float) -> float | None:
 
 
 def number(value: float | None) -> str:
-    """Three digits that matter, with k and M for large ones."""
+    """Three significant digits, with k and M for large numbers."""
     if value is None:
         return "-"
     for limit, suffix in ((1e6, "M"), (1e3, "k")):
@@ -80,10 +77,3 @@ def duration(value_us: float | None) -> str:
     if value_us is None:
         return "-"
     return f"{_three_digits(value_us)} us" if value_us < 1000 else f"{_three_digits(value_us / 1000)} ms"
-
-
-def ratio(value: float | None, base: float | None, *, more_is_better: bool) -> float | None:
-    """How many times better `value` is than `base`; None when it cannot be said."""
-    if value is None or base is None or value <= 0 or base <= 0:
-        return None
-    return value / base if more_is_better else base / value

@@ -1,4 +1,4 @@
-"""What a measurement yields: one row per workload and acks."""
+"""The result of a measurement: one row per workload and acks."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Row:
 
 
 class Meter:
-    """Reads the broker's and this process's CPU clocks at both ends of the measured stretch.
+    """Reads the CPU time of the broker and of this process at both ends of the measured stretch.
 
-    A load generator that ran as a child of this process counts as this process once it has ended.
+    A load generator that is a child of this process counts as this process once it has ended.
     """
 
     def __init__(self, pid: int | None) -> None:
@@ -67,7 +67,7 @@ class Meter:
         latency_ns: Histogram | None = None,
         seconds: float | None = None,
     ) -> Row:
-        """The measured stretch ends here; what it saw. `seconds` is how long it was when another program kept the time."""
+        """End the measured stretch. `seconds` is its length when another program measured it."""
         wall_s = seconds or time.perf_counter() - self._wall_before
         generator_s = _own_cpu_s() - self._cpu_before
         after = usage_of(self._pid) if self._pid else None

@@ -1,13 +1,13 @@
-"""`penstock bench`: drive a broker and say what it gives and what it costs.
+"""`penstock bench`: drive a broker, and show how fast it is and what that costs.
 
-Any one that speaks the Kafka protocol; with --gateways, Penstock's other APIs.
+Any broker that speaks the Kafka protocol; with --gateways, Penstock's other APIs.
 
 The load generator is imported only when the command runs, so that the other commands start without it.
 Exit code 1 when a row could not be measured; the others are printed all the same.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -19,9 +19,8 @@ from penstock.cli.output import Format
 
 if TYPE_CHECKING:
     from penstock.address import Address
+    from penstock.bench.context import Case, Endpoints, Options, Workload
     from penstock.bench.rows import Row
-    from penstock.bench.run import Job
-    from penstock.bench.workloads import Options
 
 WIDE_COLUMNS: Final = 200
 """Room for every column; a narrower terminal wraps the lines and loses nothing."""
@@ -32,7 +31,7 @@ HttpPlace = Annotated[
     typer.Option(
         envvar="PENSTOCK_HTTP",
         metavar="HOST:PORT",
-        help="With --gateways: where HTTP is, or off; of several with commas, the first that answers.",
+        help="With --gateways: the HTTP listener, or off. Of several, separated by commas, the first that answers is used.",
     ),
 ]
 
@@ -53,136 +52,137 @@ def mount(root: typer.Typer) -> None:
 def bench(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     only: Annotated[
-        list[str] | None, typer.Option(help="Workloads to run (repeat, or separate by commas); all by default.")
+        list[str] | None,
+        typer.Option(help="Run only these workloads (repeat the option, or separate them by commas)."),
     ] = None,
     gateways: Annotated[
         bool,
         typer.Option("--gateways", help="Measure HTTP, JSON lines over TCP and gRPC instead of the Kafka protocol."),
     ] = False,
     http: HttpPlace = "127.0.0.1:8080",
-    tcp: Annotated[str, typer.Option(metavar="HOST:PORT", help="The same for JSON lines over TCP.")] = "127.0.0.1:4040",
-    grpc: Annotated[str, typer.Option(metavar="HOST:PORT", help="The same for gRPC.")] = "127.0.0.1:50051",
+    tcp: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="With --gateways: the JSON lines listener, or off.")
+    ] = "127.0.0.1:4040",
+    grpc: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="With --gateways: the gRPC listener, or off.")
+    ] = "127.0.0.1:50051",
     acks: Annotated[
-        AcksChoice, typer.Option(help="Acknowledgements for rows that write; gateways have one kind.")
+        AcksChoice, typer.Option(help="Wait for these acknowledgements in workloads that write (Kafka protocol only).")
     ] = AcksChoice.BOTH,
-    seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="Measured seconds a row.")] = 5.0,
-    warmup: Annotated[float, typer.Option(min=0, max=600, help="Seconds before that, not measured.")] = 1.0,
+    seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="Measure each row for this many seconds.")] = 5.0,
+    warmup: Annotated[
+        float, typer.Option(min=0, max=600, help="Warm each row up for this many seconds before that.")
+    ] = 1.0,
     partitions: Annotated[
-        int, typer.Option(min=1, max=1000, help="Partitions of each topic; connections are spread over them.")
+        int,
+        typer.Option(
+            min=1, max=1000, help="Create topics with this many partitions, and spread connections over them."
+        ),
     ] = 1,
-    value_bytes: Annotated[int, typer.Option(min=8, max=1_000_000, help="Bytes of a record's value.")] = 100,
+    value_bytes: Annotated[int, typer.Option(min=8, max=1_000_000, help="Use record values of this many bytes.")] = 100,
     connections: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Override the connections of raw rows.")
+        int | None, typer.Option(min=1, max=1000, help="Override the number of connections of raw rows.")
     ] = None,
     pipeline: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Override the requests under way per connection.")
+        int | None, typer.Option(min=1, max=1000, help="Override the number of requests in flight per connection.")
     ] = None,
-    records_max: Annotated[int, typer.Option(min=100, help="Most records written by one row.")] = 100_000_000,
-    bytes_max: Annotated[int, typer.Option(min=1 << 20, help="Most bytes written by one row.")] = 4 << 30,
+    records_max: Annotated[int, typer.Option(min=100, help="Write at most this many records per row.")] = 100_000_000,
+    bytes_max: Annotated[int, typer.Option(min=1 << 20, help="Write at most this many bytes per row.")] = 4 << 30,
     pid: Annotated[
-        int | None, typer.Option(help="The broker's process; found by its port when on this machine.")
+        int | None,
+        typer.Option(help="Read CPU and memory of this process; by default, of the one that listens on the port."),
     ] = None,
-    wide: Annotated[
-        bool, typer.Option("--wide", "-w", help="Every number in the table; 80 columns do not hold it.")
-    ] = False,
+    wide: Annotated[bool, typer.Option("--wide", "-w", help="Show all columns (wider than 80 characters).")] = False,
     output: Output = Format.TABLE,
-    list_workloads: Annotated[bool, typer.Option("--list", help="Name the workloads and stop.")] = False,
+    list_workloads: Annotated[bool, typer.Option("--list", help="List the workloads and exit.")] = False,
 ) -> None:
     """Measure a broker.
 
-    Records/s, MB/s, latency, CPU and memory, on topics of its own that are removed afterwards.
+    Shows records/s, MB/s, latency, CPU and memory. Uses topics of its own, which it deletes afterwards.
     """
     from penstock.bench import report, run
-    from penstock.bench.workloads import Options
+    from penstock.bench.context import Options
+    from penstock.bench.gateways.workloads import GATEWAY_WORKLOADS
+    from penstock.bench.workloads import WORKLOADS
 
+    among = GATEWAY_WORKLOADS if gateways else WORKLOADS
     if list_workloads:
-        _print_list(gateways=gateways)
+        _print_list(among)
         return
-    names = [name.strip() for item in only or [] for name in item.split(",") if name.strip()]
-    jobs_for = _jobs(names, acks, {"http": http, "tcp": tcp, "grpc": grpc} if gateways else None)
-    # Asked first with the client that every command has: it says best what is wrong with an address.
+    chosen = _chosen(only or [], among)
+    places = _places(http=http, tcp=tcp, grpc=grpc) if gateways else {}
+    # The client that every command has goes first: it reports best what is wrong with an address.
     with connected(bootstrap, TIMEOUT_S_DEFAULT) as cluster:
-        brokers = len(cluster.describe().nodes)
+        about: dict[str, str | int | None] = {"bootstrap": bootstrap, "brokers": len(cluster.describe().nodes)}
         address = cluster.any_connection().address
+    endpoints, chosen = _possible(address, places, chosen)
+    pid = pid or _found_pid(address)
+    about |= {"pid": pid, "partitions": partitions, "value_bytes": value_bytes}
     options = Options(seconds, warmup, partitions, value_bytes, records_max, bytes_max, connections, pipeline)
-    pid = pid or run.find_pid(address)
-    if pid is None:
-        note("no CPU and memory: the broker's process was not found; give --pid when it runs on this machine")
     rows: list[Row] = []
-    jobs = jobs_for(address, pid, options)
-    for row in _measured(jobs):
+    cases = run.cases_of(chosen, ["1", "all"] if acks is AcksChoice.BOTH else [acks.value])
+    for row in _measured(cases, endpoints, pid, options):
         rows.append(row)
         if output is Format.NDJSON:
             print(report.as_json_line(row), flush=True)
     if output is Format.JSON:
-        about: dict[str, str | int | float | None] = {
-            "bootstrap": bootstrap,
-            "brokers": brokers,
-            "pid": pid,
-            "partitions": partitions,
-            "value_bytes": value_bytes,
-        }
         print(report.as_json(rows, about))
     elif output is Format.TABLE and rows:
         _print_table(rows, f"{address}, {partitions} partition(s), {value_bytes} B records", wide=wide)
-    if len(rows) < len(jobs):
+    if len(rows) < len(cases):
         raise typer.Exit(Exit.FAILED)
 
 
-def _print_list(*, gateways: bool) -> None:
-    from penstock.bench.gateways.rows import GATEWAY_ROWS
-    from penstock.bench.workloads import WORKLOADS
+def _found_pid(address: "Address") -> int | None:
+    from penstock.bench.run import find_pid
 
-    rows = [(row.name, row.title) for row in GATEWAY_ROWS] if gateways else [(one.name, one.title) for one in WORKLOADS]
-    width = max(len(name) for name, _ in rows) + 2
-    for name, title in rows:
-        print(f"{name:{width}}{title}")
+    pid = find_pid(address)
+    if pid is None:
+        note(
+            "CPU and memory are not shown, since the broker's process was not found; specify --pid if it runs on this machine"
+        )
+    return pid
 
 
-def _jobs(
-    names: list[str], acks: AcksChoice, places: dict[str, str] | None
-) -> Callable[["Address", int | None, "Options"], list["Job"]]:
-    """Look at all that was asked for before anything is measured; what to run is then made with the broker's address."""
-    from penstock.address import parse_address
+def _print_list(workloads: Sequence["Workload"]) -> None:
+    width = max(len(workload.name) for workload in workloads) + 2
+    for workload in workloads:
+        print(f"{workload.name:{width}}{workload.title}")
+
+
+def _print_table(rows: list["Row"], title: str, *, wide: bool) -> None:
+    from rich.console import Console
+
+    from penstock.bench import report
+
+    Console(file=sys.stdout, width=WIDE_COLUMNS if wide else None).print(report.as_table(rows, title, wide=wide))
+
+
+def _chosen(only: list[str], among: Sequence["Workload"]) -> list["Workload"]:
     from penstock.bench import run
     from penstock.bench.faults import BenchError
-    from penstock.bench.frames import Acks
-    from penstock.bench.gateways.context import Endpoints
-    from penstock.bench.gateways.rows import gateway_jobs, select_rows
-    from penstock.bench.workloads import select_workloads
 
-    levels = {AcksChoice.LEADER: [Acks.LEADER], AcksChoice.ALL: [Acks.ALL]}.get(acks, [Acks.LEADER, Acks.ALL])
     try:
-        if places is None:
-            cases = run.cases_of(select_workloads(names), levels)
-            return lambda address, pid, options: run.kafka_jobs(cases, address, pid, options)
-        rows = select_rows(names)
+        return run.select([name.strip() for item in only for name in item.split(",") if name.strip()], among)
     except BenchError as error:
         raise Failure(f"--only: {error}", Exit.USAGE) from error
-    addresses: dict[str, Address | None] = {}
-    for name, text in places.items():
+
+
+def _places(**texts: str) -> dict[str, "Address | None"]:
+    """The listeners of the gateways, by the names of their options."""
+    from penstock.address import parse_address
+
+    found: dict[str, Address | None] = {}
+    for name, text in texts.items():
         try:
-            addresses[name] = None if text == "off" else _one_of(text) if name == "http" else parse_address(text)
+            found[name] = None if text == "off" else _one_of(text) if name == "http" else parse_address(text)
         except ValueError as error:
             raise Failure(f"--{name}: {error}", Exit.USAGE) from error
-
-    def of_gateways(address: "Address", pid: int | None, options: "Options") -> list["Job"]:
-        endpoints = Endpoints(address, **addresses)
-        possible = []
-        for row in rows:
-            if reason := row.why_not(endpoints):
-                note(f"{row.name} is left out: {reason}")
-            else:
-                possible.append(row)
-        if not possible:
-            raise Failure("none of the rows can be run here", Exit.USAGE)
-        return gateway_jobs(possible, endpoints, pid, options)
-
-    return of_gateways
+    return found
 
 
 def _one_of(http: str) -> "Address":
-    """The one that is measured: of several nodes the first that answers."""
+    """The node that is measured: of several, the first that answers."""
     from penstock.client.http import HttpConnection
 
     nodes = HttpConnection(http)
@@ -192,32 +192,38 @@ def _one_of(http: str) -> "Address":
     return nodes.address
 
 
-def _measured(jobs: list["Job"]) -> Iterator["Row"]:
-    """The rows that could be measured; of the others it is said why not."""
+def _possible(
+    kafka: "Address", places: dict[str, "Address | None"], workloads: list["Workload"]
+) -> tuple["Endpoints", list["Workload"]]:
+    """The endpoints, and the workloads that can run there."""
+    from penstock.bench.context import Endpoints
+
+    endpoints = Endpoints(kafka, **places)
+    possible = []
+    for workload in workloads:
+        if reason := workload.why_not(endpoints):
+            note(f"Leaving out {workload.name}: {reason}")
+        else:
+            possible.append(workload)
+    if not possible:
+        raise Failure("None of the workloads can run here", Exit.USAGE)
+    return endpoints, possible
+
+
+def _measured(cases: list["Case"], endpoints: "Endpoints", pid: int | None, options: "Options") -> Iterator["Row"]:
+    """The rows that could be measured; why the others could not is reported."""
     from rich.console import Console
 
     from penstock.bench import run
-    from penstock.bench.faults import BenchError
     from penstock.bench.rows import Row
 
     with Console(stderr=True, soft_wrap=True).status("starting") as status:
 
-        def on_job(index: int, job: run.Job) -> None:
-            status.update(f"{index + 1} of {len(jobs)}: {job.id}, {job.title}")
+        def on_case(index: int, case: "Case") -> None:
+            status.update(f"{index + 1} of {len(cases)}: {case.id}, {case.workload.title}")
 
-        try:
-            for result in run.run_jobs(jobs, on_job):
-                if isinstance(result, Row):
-                    yield result
-                else:
-                    complain(f"{result[0].id}: {result[1]}")
-        except BenchError as error:
-            raise Failure(str(error)) from error
-
-
-def _print_table(rows: list["Row"], title: str, *, wide: bool) -> None:
-    from rich.console import Console
-
-    from penstock.bench import report
-
-    Console(file=sys.stdout, width=WIDE_COLUMNS if wide else None).print(report.as_table(rows, title, wide=wide))
+        for result in run.run_cases(cases, endpoints, pid, options, on_case):
+            if isinstance(result, Row):
+                yield result
+            else:
+                complain(f"{result[0].id}: {result[1]}")

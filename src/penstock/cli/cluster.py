@@ -1,4 +1,4 @@
-"""``penstock cluster``: a local one in one command; how one stands; moving replicas, electing leaders, emptying nodes."""
+"""``penstock cluster``: a local cluster in one command; the status of a cluster; moving replicas, electing leaders, draining nodes."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,6 @@ from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     HTTP_DEFAULT,
     TIMEOUT_S_DEFAULT,
-    AsJson,
     Bootstrap,
     DryRun,
     Http,
@@ -26,12 +25,12 @@ from penstock.cli.options import (
 )
 from penstock.cli.output import Format, emit_one
 
-app = typer.Typer(help="Run a local cluster, and look after any.", no_args_is_help=True)
+app = typer.Typer(help="Run a local cluster, and administer any cluster.", no_args_is_help=True)
 
 Places = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[TOPIC[/PARTITION]...]", help="Topics, or single partitions.", autocompletion=complete_topic
+        metavar="[TOPIC[/PARTITION]...]", help="Names of topics, or single partitions.", autocompletion=complete_topic
     ),
 ]
 
@@ -44,12 +43,17 @@ def mount(root: typer.Typer) -> None:
 @app.command("up")
 def up(
     nodes: Annotated[
-        int | None, typer.Option("--nodes", "-n", min=1, max=NODES_MAX, help="How many.  [default: 3, or what DIR has]")
+        int | None,
+        typer.Option(
+            "--nodes", "-n", min=1, max=NODES_MAX, help="Run this many nodes.  [default: 3, or as many as DIR has]"
+        ),
     ] = None,
     data_dir: Annotated[
         Path | None,
         typer.Option(
-            "--data-dir", metavar="DIR", help="Where it lies.  [default: a temporary folder, removed at the end]"
+            "--data-dir",
+            metavar="DIR",
+            help="Keep the cluster in this directory.  [default: a temporary one, removed at the end]",
         ),
     ] = None,
     kafka_port: Annotated[
@@ -58,26 +62,31 @@ def up(
             "--kafka-port",
             min=0,
             max=65535,
-            help=f"Of node 1; the others have the next free ones; 0: any.  [default: {KAFKA_PORT}]",
+            help=f"Use this Kafka port for node 1, and the next free ones for the others; 0: any.  [default: {KAFKA_PORT}]",
         ),
     ] = None,
     http_port: Annotated[
         int | None,
-        typer.Option("--http-port", min=0, max=65535, help=f"The same for HTTP.  [default: {HTTP_PORT}]"),
+        typer.Option(
+            "--http-port",
+            min=0,
+            max=65535,
+            help=f"Use this HTTP port for node 1, in the same way.  [default: {HTTP_PORT}]",
+        ),
     ] = None,
     racks: Annotated[
         str | None,
         typer.Option(
             "--racks",
             metavar="NAME,...",
-            help="Racks, given to the nodes in turn: of a,b node 3 has a again.  [default: what DIR has, or none]",
+            help="Assign the nodes to these racks in turn; with a,b node 3 is in a again.  [default: as DIR has, or none]",
         ),
     ] = None,
 ) -> None:
     """Run etcd and some nodes on this machine, for development.
 
-    Prints the line "penstock ready ..." of each node with its own ports. These are chosen once and kept in DIR, as are racks, data and logs. Ctrl-C
-    (or SIGTERM) stops the nodes, then etcd. A node that dies is told, and the others go on; SIGUSR1 starts it again. Needs the program etcd on PATH.
+    Prints the line "penstock ready ..." of each node with its ports. These are chosen once and kept in DIR, as are racks, data and logs. Ctrl-C
+    (or SIGTERM) stops the nodes, then etcd. If a node fails, this is reported and the others keep running; SIGUSR1 starts it again. Requires etcd on the PATH.
     """
     from penstock.cli import cluster_up
 
@@ -89,24 +98,21 @@ def up(
 
 @app.command("status")
 def status(
-    every: Annotated[
-        bool, typer.Option("--all", "-a", help="A row for each partition that is not as it should be.")
-    ] = False,
-    as_json: AsJson = False,
+    every: Annotated[bool, typer.Option("--all", "-a", help="Show a row for each partition with a problem.")] = False,
     output: Output = Format.TABLE,
     http: Http = HTTP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Say how the cluster stands: nodes, controller, etcd, what is not as it should be, and what to do.
+    """Show the status of the cluster.
 
-    Exits with 1 when a partition is offline, or etcd cannot be reached.
+    Shows nodes, the controller, etcd, problems, and what to do about them. Exits with 1 if a partition is offline or etcd cannot be reached.
     """
     import msgspec
 
     with cluster_state(http, timeout) as state:
         found = cluster_moves.with_progress(state.status(), timeout)
-    if as_json or output is not Format.TABLE:
-        emit_one(msgspec.to_builtins(found), Format.JSON if as_json else output)
+    if output is not Format.TABLE:
+        emit_one(msgspec.to_builtins(found), output)
     else:
         print_status(found, every=every)
     if found.offline_count or not found.metadata.is_reachable:
@@ -121,46 +127,45 @@ def reassign(
         typer.Option(
             "--to",
             metavar="NODE,...",
-            help="These nodes, the preferred leader first; turned over a topic's partitions.",
+            help="Move to these nodes, the preferred leader first; rotated over the partitions of a topic.",
         ),
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option("--replication-factor", "-r", min=1, max=32, help="So many replicas each.")
+        int | None,
+        typer.Option("--replication-factor", "-r", min=1, max=32, help="Give each partition this many replicas."),
     ] = None,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Take moves back that are under way.")] = False,
-    listing: Annotated[bool, typer.Option("--list", help="Show moves that are under way.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay until the moves are over.")] = False,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel moves in progress.")] = False,
+    listing: Annotated[bool, typer.Option("--list", help="Show moves in progress.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Wait for the moves and show their progress.")] = False,
     dry_run: DryRun = False,
     yes: YesToPlan = False,
-    as_json: AsJson = False,
     output: Output = Format.TABLE,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Move replicas of topics or partitions to other nodes.
 
-    Shows the plan, and asks; without a terminal it needs --yes. Records are copied at a bounded rate; producers and consumers go on meanwhile. A move survives
-    a restart of any node.
+    Shows the plan, and asks; without a terminal it requires --yes. Records are copied at a limited rate, and producers and consumers are not interrupted. A move
+    survives a restart of any node.
     """
     ways = sum((to is not None, replication_factor is not None, cancel, listing))
     if ways != 1:
-        raise Failure("say one of --to NODE,..., --replication-factor N, --cancel and --list", Exit.USAGE)
+        raise Failure("Use exactly one of --to NODE,..., --replication-factor N, --cancel and --list", Exit.USAGE)
     if not places and not (cancel or listing):
-        raise Failure("name what to move: TOPIC, or TOPIC/PARTITION as orders/0", Exit.USAGE)
-    wanted = Format.JSON if as_json else output
+        raise Failure("Name what to move: TOPIC, or TOPIC/PARTITION such as orders/0", Exit.USAGE)
     with connected(bootstrap, timeout) as cluster:
         if listing:
-            cluster_moves.show(cluster, places or [], wanted, timeout, watch=watch)
+            cluster_moves.show(cluster, places or [], output, timeout, watch=watch)
             return
         if cancel:
-            cluster_moves.cancel(cluster, places or [], wanted, yes=yes, dry_run=dry_run)
+            cluster_moves.cancel(cluster, places or [], output, yes=yes, dry_run=dry_run)
         else:
             cluster_moves.move(
                 cluster,
                 places or [],
                 to,
                 replication_factor,
-                wanted,
+                output,
                 yes=yes,
                 dry_run=dry_run,
                 watch=watch,
@@ -176,53 +181,51 @@ def elect(
     unclean: Annotated[
         bool,
         typer.Option(
-            "--unclean", help="Where nobody in sync is up: any replica that is. Acknowledged records may be lost."
+            "--unclean", help="Elect any replica that is up where none in sync is. Acknowledged records may be lost."
         ),
     ] = False,
     dry_run: DryRun = False,
     yes: YesToPlan = False,
-    as_json: AsJson = False,
     output: Output = Format.TABLE,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Have the preferred replicas lead again, now; without names, wherever another one leads.
+    """Elect the preferred replicas as leaders.
 
-    The cluster does this by itself every few minutes. --unclean asks first; without a terminal it needs --yes.
+    Without names, elects leaders of all partitions that another replica leads. The cluster does this by itself every few minutes. --unclean asks first; without a terminal it requires --yes.
     """
-    wanted = Format.JSON if as_json else output
     with connected(bootstrap, timeout) as cluster:
         if dry_run:
-            cluster_moves.show_elections(cluster, places, wanted, unclean=unclean, timeout=timeout)
+            cluster_moves.show_elections(cluster, places, output, unclean=unclean, timeout=timeout)
         else:
-            cluster_moves.elect(cluster, places, wanted, unclean=unclean, yes=yes, timeout=timeout)
+            cluster_moves.elect(cluster, places, output, unclean=unclean, yes=yes, timeout=timeout)
 
 
 @app.command("drain")
 def drain(
-    node: Annotated[int, typer.Argument(metavar="NODE", min=0, help="The node's number.")],
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Stay until it is empty.")] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Use the node again.")] = False,
+    node: Annotated[int, typer.Argument(metavar="NODE", min=0, help="Number of the node.")],
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Wait until the node is empty and show the progress.")
+    ] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Cancel the drain and use the node again.")] = False,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Move what others can take, though some of it has nowhere to go.")
+        bool, typer.Option("--partial", help="Move what other nodes can take, although some replicas have to stay.")
     ] = False,
     dry_run: DryRun = False,
     yes: YesToPlan = False,
-    as_json: AsJson = False,
     output: Output = Format.TABLE,
     http: Http = HTTP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Empty a node before it is taken away: others lead and have what it does.
+    """Move all leaders and replicas of a node to other nodes.
 
-    Asks first; without a terminal it needs --yes. The node stays up meanwhile, and serves. It gets nothing new until --undo. Nothing is done when others could not
-    take all of it, unless --partial says so.
+    Do this before the node is removed. Asks first; without a terminal it requires --yes. The node keeps serving meanwhile, and gets no new replicas until --undo. Nothing is moved if other nodes cannot
+    take everything, unless --partial is given.
     """
     if undo and (watch or partial or dry_run):
-        raise Failure("--undo goes with none of --watch, --partial and --dry-run", Exit.USAGE)
-    wanted = Format.JSON if as_json else output
+        raise Failure("--undo cannot be combined with --watch, --partial or --dry-run", Exit.USAGE)
     with cluster_state(http, timeout) as state:
         if undo:
-            cluster_drain.undo(state, node, wanted)
+            cluster_drain.undo(state, node, output)
         else:
-            cluster_drain.drain(state, node, wanted, yes=yes, dry_run=dry_run, partial=partial, watch=watch)
+            cluster_drain.drain(state, node, output, yes=yes, dry_run=dry_run, partial=partial, watch=watch)

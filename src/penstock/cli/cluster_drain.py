@@ -1,6 +1,6 @@
-"""``penstock cluster drain``: what is looked at before a node is emptied, the question, and how far it is.
+"""``penstock cluster drain``: the checks before a node is drained, the question, and the progress.
 
-A drain that cannot end leaves a node that gets nothing new and is never empty. So nothing is begun that cannot be finished, unless ``--partial`` says so. A dry
+A drain that cannot end leaves a node that gets no new replicas and is never empty. So nothing is started that cannot be finished, unless ``--partial`` is given. A dry
 run makes the same checks.
 """
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from penstock.operations.cluster import ClusterDescription, ClusterNode, NodeDrain
 
 LOOK_SECONDS: Final = 0.5
-"""Between two looks of --watch."""
-UNDONE: Final = "nothing was moved"
+"""Between two checks of --watch."""
+UNDONE: Final = "Nothing was moved"
 
 
 def drain(
     state: "ClusterState", node: int, output: Format, *, yes: bool, dry_run: bool, partial: bool, watch: bool
 ) -> None:
-    """Look, ask, begin, and follow it if that is wanted."""
+    """Check, ask, start, and follow the drain if wanted."""
     status = state.status()
     found = _found(status, node)
     require_etcd(status, UNDONE)
@@ -34,14 +34,14 @@ def drain(
             _print_plan(status, found, output)
         _check(status, found, partial=partial)
         if dry_run:
-            note(f"{UNDONE}; leave --dry-run out to do it")
+            note(f"{UNDONE}; run it without --dry-run to do it")
             return
         can_go = found.replicas - found.stuck - found.only_there
         replicas = f"{can_go:,} of {found.replicas:,} replicas" if can_go < found.replicas else f"{can_go:,} replicas"
         what = f"{found.leads:,} leaders and {replicas} from node {node} to other nodes"
         ask_about_plan(f"Move {what}?", UNDONE, f"move {what}", yes=yes)
     elif dry_run:
-        note(f"node {node} is being emptied already")
+        note(f"Node {node} is already being drained")
     now = _drain_of(status, node) if dry_run else state.drain(node)
     if watch and not dry_run:
         now = _follow(state, node)
@@ -52,19 +52,19 @@ def drain(
     if watch and not now.is_done and not dry_run:
         advice = [stuck_advice(node)] if now.stuck else []
         advice += [f"{only_there_reason(now.only_there)}. {only_there_advice(node)}"] if now.only_there else []
-        raise Failure(f"node {node} cannot be emptied further: {'; '.join(advice)}")
+        raise Failure(f"Node {node} cannot be drained further: {'. '.join(advice)}.")
 
 
 def undo(state: "ClusterState", node: int, output: Format) -> None:
-    """Use a node again, or forget it."""
+    """Cancel the drain of a node, or forget a node that is gone."""
     status = state.status()
     found = _found(status, node)
-    require_etcd(status, "nothing was changed")
+    require_etcd(status, "Nothing was changed")
     if found.is_draining:
         state.undrain(node)
         note(_undone(found))
     else:
-        note(f"node {node} is not being emptied: nothing was changed")
+        note(f"Node {node} is not being drained; nothing was changed")
     if output is not Format.TABLE:
         emit_one({"node": node, "is_draining": False, "was_draining": found.is_draining}, output)
 
@@ -72,27 +72,27 @@ def undo(state: "ClusterState", node: int, output: Format) -> None:
 def _undone(found: "ClusterNode") -> str:
     if found.is_up:
         return (
-            f"node {found.node} is used again. Internal topics that lack replicas get them there by themselves; what else has moved away comes back only by "
+            f"Node {found.node} is used again. Internal topics that lack replicas get them there automatically; to move other partitions back, use "
             "penstock cluster reassign"
         )
     if found.replicas:
         partitions = f"{found.replicas:,} partition{'' if found.replicas == 1 else 's'}"
-        return f"node {found.node} is expected back: it is down, and still has {partitions}"
-    return f"node {found.node} is forgotten: it is down and has nothing. Started again, it is a node like any other"
+        return f"Node {found.node} is expected to return: it is down, and still has {partitions}"
+    return f"Node {found.node} is forgotten: it is down and has no partitions. If it is started again, it joins as a new node"
 
 
 def _found(status: "ClusterDescription", node: int) -> "ClusterNode":
     if status.is_alone:
-        raise Failure("this broker is alone: there is no other node to take what it has, and nothing to be emptied")
+        raise Failure("This broker runs alone, so there is no other node to move its partitions to")
     for each in status.nodes:
         if each.node == node:
             return each
     names = ", ".join(str(each.node) for each in status.nodes)
-    raise Failure(f"there is no node {node} in the cluster; its nodes are {names}", Exit.NOT_FOUND)
+    raise Failure(f"The cluster has no node {node}; its nodes are {names}", Exit.NOT_FOUND)
 
 
 def _takers(status: "ClusterDescription", node: int) -> list[int]:
-    """Who could take anything."""
+    """The nodes that could take partitions."""
     return [
         each.node
         for each in status.nodes
@@ -106,21 +106,22 @@ def _check(status: "ClusterDescription", found: "ClusterNode", *, partial: bool)
         draining = [each.node for each in status.nodes if each.is_draining]
         why = "there is no other node"
         if len(status.nodes) > 1:
-            why = "the other nodes are being emptied too" if draining else "no other node is up"
+            why = "the other nodes are being drained too" if draining else "no other node is up"
         again = f", or use one again with penstock cluster drain {draining[0]} --undo" if draining else ""
-        raise Failure(f"nobody could take what node {node} has: {why}. Start another node{again}; {UNDONE}")
+        raise Failure(f"No node could take the partitions of node {node}: {why}. Start another node{again}. {UNDONE}.")
     if found.only_there and not partial:
         raise Failure(
-            f"node {node} cannot be emptied: it is down with {found.replicas:,} partition{'' if found.replicas == 1 else 's'}, and "
-            f"{only_there_reason(found.only_there)}. Start it again and drain it then. If it is lost for good, add --partial to move the rest. Then penstock cluster "
-            f"elect TOPIC/PARTITION --unclean goes on without these records, and penstock topic rm TOPIC gives a topic up; penstock cluster status --all names them; {UNDONE}"
+            f"Node {node} cannot be drained: it is down with {found.replicas:,} partition{'' if found.replicas == 1 else 's'}, and "
+            f"{only_there_reason(found.only_there)}. Start it again, then drain it. If it is lost for good, add --partial to move the rest. Then continue without these "
+            "records with penstock cluster elect TOPIC/PARTITION --unclean, or remove a topic with penstock topic rm TOPIC; penstock cluster status --all lists the partitions. "
+            f"{UNDONE}."
         )
     if found.stuck and not partial:
         raise Failure(
-            f"node {node} cannot be emptied: {found.stuck:,} of its {found.replicas:,} partitions {'has' if found.stuck == 1 else 'have'} a replica on every other "
+            f"Node {node} cannot be drained: {found.stuck:,} of its {found.replicas:,} partitions {'has' if found.stuck == 1 else 'have'} a replica on every other "
             f"node that is up. "
-            f"Start another node and drain this one then. Or add --partial to move what can go, and lower the replication factor of what is left with "
-            f"penstock cluster reassign TOPIC --replication-factor N; {UNDONE}"
+            f"Start another node, then drain this one. Or add --partial to move what can be moved, and lower the replication factor of the rest with "
+            f"penstock cluster reassign TOPIC --replication-factor N. {UNDONE}."
         )
 
 
@@ -159,19 +160,19 @@ def _row(now: "NodeDrain") -> Row:
 
 
 def _follow(state: "ClusterState", node: int) -> "NodeDrain":
-    """Say how far it is until it is empty, or nothing more can go."""
+    """Show the progress until the node is empty, or nothing more can be moved."""
     told = ""
     while True:
         status = state.status()
         found = next((each for each in status.drains if each.node == node), None)
         if found is None:
-            raise Failure(f"the drain of node {node} was undone by somebody else")
+            raise Failure(f"The drain of node {node} was cancelled by another command")
         is_up = any(each.node == node and each.is_up for each in status.nodes)
         text = drain_line(found, is_up=is_up, advises=False)
         if text != told:
             note(text)
             told = text
-        # What nobody else can take it may also go on leading.
+        # It may continue to lead what no other node can take.
         if found.is_done or (found.replicas and found.stuck + found.only_there == found.replicas):
             return found
         sleep(LOOK_SECONDS)

@@ -1,7 +1,7 @@
-"""Where a local cluster lies, and which ports it has: chosen once, kept in the folder, so that a restart has the same.
+"""The folder of a local cluster, and its ports: chosen once and kept in the folder, so that a restart uses the same.
 
 ``cluster.json``: ``{"version", "name", "etcd": {"client", "peer"}, "nodes": {"1": {"kafka", "http", "tcp", "grpc", "peer"}, ...}, "kafka_port", "http_port", "racks"}``,
-the last three as they were asked for, so that nodes that are added later go on from there; ``lock``, held while it runs;
+the last three as requested, so that nodes that are added later continue from there; ``lock``, held while it runs;
 ``etcd/`` and ``etcd.log``; ``node-N/`` and ``node-N.log`` for each node.
 """
 
@@ -67,12 +67,12 @@ class ClusterLayout(msgspec.Struct, frozen=True):
     name: str = NAME
     version: int = VERSION
     kafka_port: _FirstPort | None = None
-    """Where the nodes' ports begin; 0: any. None in a file of a release that did not keep it."""
+    """Where the nodes' ports begin; 0: any. None in a file of a release that did not store it."""
     http_port: _FirstPort | None = None
     racks: tuple[str, ...] = ()
 
     def first_port(self, listener: str) -> int:
-        """Where the ports of this listener begin: as was asked for, or else where node 1 has its own."""
+        """Where the ports of this listener begin: as requested, or else the port of node 1."""
         asked: int | None = getattr(self, f"{listener}_port")
         if asked is not None:
             return asked
@@ -80,7 +80,7 @@ class ClusterLayout(msgspec.Struct, frozen=True):
         return port
 
     def rack_of(self, node: int) -> str | None:
-        """The racks are given to the nodes in turn."""
+        """The rack of a node: racks are assigned in turn."""
         return self.racks[(node - 1) % len(self.racks)] if self.racks else None
 
 
@@ -95,16 +95,16 @@ class ClusterFolder:
         return self.path / child
 
     def log_file(self, child: str) -> Path:
-        """Where it logs."""
+        """Where its log is."""
         return self.path / f"{child}.log"
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Nobody else runs this cluster meanwhile."""
+        """Lock the folder, so that the cluster runs only once."""
         self.path.mkdir(parents=True, exist_ok=True)
         if (self.path / "node.json").exists() and not (self.path / _FILE).exists():
             raise Failure(
-                f"{self.path} is the data directory of a broker, not of a local cluster; give another --data-dir. To make that broker the first node of a "
+                f"{self.path} is the data directory of a broker, not of a local cluster; use another --data-dir. To make that broker the first node of a "
                 "cluster: penstock serve --cluster NAME (docs/cluster.md)"
             )
         with (self.path / LOCK).open("a") as file:
@@ -121,7 +121,7 @@ class ClusterFolder:
         http_port: int | None = None,
         racks: Sequence[str] | None = None,
     ) -> ClusterLayout:
-        """What is to run: what the folder has, with more nodes if more are asked for; all of it new in an empty one."""
+        """The cluster to run: that of the folder, with more nodes if requested; a new one in an empty folder."""
         known = self._read()
         if known is not None:
             self._check(known, nodes, {"kafka": kafka_port, "http": http_port})
@@ -136,7 +136,7 @@ class ClusterFolder:
             found = dict(known.nodes) if known is not None else {}
             for node in range(1, count + 1):
                 if node not in found:
-                    # Node 1 answers where a broker that is alone does, so that examples work as they are.
+                    # Node 1 listens where a broker that runs alone does, so that examples work as they are.
                     tcp, grpc = (TCP_PORT, GRPC_PORT) if node == 1 and kafka != ANY_PORT else (ANY_PORT, ANY_PORT)
                     found[node] = NodePorts(
                         ports.from_on(kafka), ports.from_on(http), ports.at(tcp), ports.at(grpc), ports.free()
@@ -150,12 +150,12 @@ class ClusterFolder:
         return made
 
     def check_ports(self, layout: ClusterLayout) -> None:
-        """Refuse to start anything while a port of the cluster is taken: clients that ask there would reach another program."""
+        """Refuse to start while a port of the cluster is taken: clients would reach another program there."""
         for node in sorted(layout.nodes):
             lock = self.data_dir(f"node-{node}") / LOCK
             if is_locked(lock):
                 raise Failure(
-                    f"node {node} of this cluster is still running (pid {lock.read_text().strip()}), left by an earlier penstock cluster up; stop it first"
+                    f"Node {node} of an earlier penstock cluster up is still running (pid {lock.read_text().strip()}); stop it first"
                 )
         owners = {"etcd": layout.etcd} | {f"node {node}": ports for node, ports in sorted(layout.nodes.items())}
         taken = [
@@ -165,27 +165,26 @@ class ClusterFolder:
             if _is_taken(port)
         ]
         if taken:
-            is_or_are = "is" if len(taken) == 1 else "are"
             raise Failure(
-                f"{', '.join(taken)} {is_or_are} in use by another program; stop it, or use another --data-dir"
+                f"Already in use by another program: {', '.join(taken)}; stop that program, or use another --data-dir"
             )
 
     def _check(self, known: ClusterLayout, nodes: int | None, asked: Mapping[str, int | None]) -> None:
         if nodes is not None and nodes < len(known.nodes):
             raise Failure(
-                f"{self.path} holds a cluster of {len(known.nodes)} nodes, and {nodes} of them would be too few for what it has; "
+                f"{self.path} has a cluster of {len(known.nodes)} nodes, which cannot run with only {nodes}; "
                 f"leave out --nodes, or use another --data-dir",
                 Exit.USAGE,
             )
         for listener, port in asked.items():
-            # Those that it has are any.
+            # The stored ports are any free ones.
             first, of_node_1 = known.first_port(listener), getattr(known.nodes[min(known.nodes)], listener)
             if port in (None, ANY_PORT, first, of_node_1):
                 continue
-            stored = "any that were free" if first == ANY_PORT else f"those from {first} on"
+            stored = "any free ones" if first == ANY_PORT else f"from {first} on"
             has = ", ".join(str(getattr(ports, listener)) for ports in known.nodes.values())
             raise Failure(
-                f"--{listener}-port {port}: {self.path} holds a cluster that has its ports already, {stored} ({has}); leave out --{listener}-port, change "
+                f"--{listener}-port {port}: the cluster in {self.path} already has its ports, {stored} ({has}); leave out --{listener}-port, change "
                 f'"{listener}" of its nodes in {self.path / _FILE} while it is stopped, or use another --data-dir',
                 Exit.USAGE,
             )
@@ -193,7 +192,7 @@ class ClusterFolder:
     def _check_version(self, version: int) -> None:
         if version != VERSION:
             raise Failure(
-                f"{self.path / _FILE} is of version {version}: use the release that made it, or another folder"
+                f"{self.path / _FILE} has version {version}: use the release that created it, or another --data-dir"
             )
 
     def _read(self) -> ClusterLayout | None:
@@ -203,13 +202,13 @@ class ClusterFolder:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise Failure(f"{file} cannot be read: {error.strerror}; use another folder") from None
+            raise Failure(f"{file} cannot be read: {error.strerror}; use another --data-dir") from None
         try:
             self._check_version(msgspec.json.decode(data, type=_Versioned).version)
             return msgspec.json.decode(data, type=ClusterLayout)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Failure(
-                f"{file} cannot be read ({error}): remove it to have new ports, or use another folder"
+                f"{file} cannot be read ({error}); remove it to choose new ports, or use another --data-dir"
             ) from None
 
     def _write(self, layout: ClusterLayout) -> None:
@@ -219,32 +218,32 @@ class ClusterFolder:
 
 
 class _Ports:
-    """Ports that nobody has. Each is kept until all are chosen, so that none is chosen twice."""
+    """Free ports. Each is kept open until all are chosen, so that none is chosen twice."""
 
     def __init__(self, stack: ExitStack, used: set[int]) -> None:
         self._stack = stack
         self._used = used
 
     def free(self) -> int:
-        """Any."""
+        """Any free port."""
         while True:
             port = self._take(ANY_PORT)
             if port is not None:
                 return port
 
     def at(self, wanted: int) -> int:
-        """This one, or any when it is taken."""
+        """This port, or any free one if it is taken."""
         return self._take(wanted) or self.free()
 
     def from_on(self, first: int) -> int:
-        """The first that is free at or above ``first``; any when that is 0."""
+        """The first free port at or above ``first``; any if that is 0."""
         if first == ANY_PORT:
             return self.free()
         for wanted in range(first, _PORT_MAX + 1):
             port = self._take(wanted)
             if port is not None:
                 return port
-        raise Failure(f"no port at or above {first} is free; name another", Exit.USAGE)
+        raise Failure(f"No port at or above {first} is free; specify a lower one", Exit.USAGE)
 
     def _take(self, wanted: int) -> int | None:
         probe = self._stack.enter_context(socket.socket())
@@ -252,15 +251,15 @@ class _Ports:
             probe.bind((HOST, wanted))
         except OSError as error:
             if wanted == ANY_PORT:
-                raise Failure(f"no free port is to be had: {error.strerror}") from error
+                raise Failure(f"Cannot get a free port: {error.strerror}") from error
             return None
         port: int = probe.getsockname()[1]
-        # One of a node that does not run at this moment is taken all the same.
+        # A port of a node that does not run at the moment is taken all the same.
         return None if port in self._used else port
 
 
 def _is_taken(port: int) -> bool:
-    """Whether a server could not listen there. Connections of the last run that linger do not matter to servers, nor here."""
+    """Whether a server could not listen there. Lingering connections of the last run do not matter."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -272,6 +271,6 @@ def _is_taken(port: int) -> bool:
 
 
 def _used(layout: ClusterLayout) -> set[int]:
-    """The ports that a cluster has already."""
+    """The ports that a cluster already has."""
     groups = (layout.etcd, *layout.nodes.values())
     return {port for group in groups for port in msgspec.structs.astuple(group)}

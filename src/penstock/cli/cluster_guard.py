@@ -1,7 +1,7 @@
-"""Ends the processes of a local cluster when whoever started them is gone without having done so: killed, or out of memory.
+"""Ends the processes of a local cluster if the process that started them was killed or ran out of memory.
 
-A process of its own. It is told on stdin which processes there are (``+PID``, and ``-PID`` once one has ended); the end of stdin is the
-end of whoever told. What is left then is killed: nodes and etcd are made to survive that.
+It is a process of its own. It reads from stdin which processes there are (``+PID``, and ``-PID`` once one has ended); the end of stdin
+means that their parent has ended. The processes that are left are killed: nodes and etcd survive that.
 """
 
 import contextlib
@@ -31,14 +31,14 @@ def main() -> None:
 
 
 class Guard:
-    """The other end. Use it as a context manager; what was told and not taken back when the block ends is killed."""
+    """The parent's side. Use it as a context manager; processes that are watched and not forgotten when the block ends are killed."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "penstock.cli.cluster_guard"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            # A terminal's Ctrl-C and hang-up are not for it.
+            # It must survive Ctrl-C and hang-up of the terminal.
             start_new_session=True,
         )
 
@@ -52,14 +52,14 @@ class Guard:
         self._process.wait(_WAIT_SECONDS_MAX)
 
     def watch(self, pid: int) -> None:
-        """This process is to end with this one."""
-        self._tell(b"+%d\n" % pid)
+        """End a process if this one ends."""
+        self._send(b"+%d\n" % pid)
 
     def forget(self, pid: int) -> None:
-        """It has ended."""
-        self._tell(b"-%d\n" % pid)
+        """Do not watch a process that has ended."""
+        self._send(b"-%d\n" % pid)
 
-    def _tell(self, line: bytes) -> None:
+    def _send(self, line: bytes) -> None:
         assert self._process.stdin is not None
         # Without the guard the cluster still runs, and is still stopped in order.
         with contextlib.suppress(BrokenPipeError):

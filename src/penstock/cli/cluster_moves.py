@@ -1,6 +1,6 @@
-"""``penstock cluster reassign`` and ``elect``: the plan, the question, the work; and the moves that are under way.
+"""``penstock cluster reassign`` and ``elect``: show a plan, ask, carry it out; and show moves in progress.
 
-A dry run looks at the same things as the run itself, and ends as that would.
+A dry run makes the same checks as the run itself, and ends in the same way.
 """
 
 import re
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from penstock.operations.cluster import ClusterDescription, PartitionMove
 
 LOOK_SECONDS: Final = 0.5
-"""Between two looks of --watch."""
+"""Between two checks of --watch."""
 PLAN_COLUMNS: Final = ("topic", "partition", "now", "then", "change")
-UNDONE: Final = "nothing was moved"
-UNELECTED: Final = "nothing was elected"
+UNDONE: Final = "Nothing was moved"
+UNELECTED: Final = "No leader was elected"
 _NAMED_MAX: Final = 3
-"""Partitions that are called by their names where the same is said of many."""
+"""How many partitions are named where the same applies to many."""
 _SECONDS: Final = re.compile(r"\d+ s\b")
 
 
@@ -51,7 +51,7 @@ def move(
     watch: bool,
     timeout: float,
 ) -> bool:
-    """Show where everything is to go, ask, and begin; whether anything was begun."""
+    """Show the plan, ask, and start the moves; whether any was started."""
     from penstock.client.moves import Moves
 
     planned = _planned(cluster, places, to, count, timeout)
@@ -68,12 +68,8 @@ def move(
     _emit_plan(planned, done, output, "begun")
     begun = sum(error is None for error in done.values())
     if begun:
-        hint = (
-            ""
-            if watch
-            else f'; "penstock cluster reassign --list --watch" shows how far {"it is" if begun == 1 else "they are"}'
-        )
-        note(f"{_count(begun, 'move')} begun{hint}")
+        hint = "" if watch else '; see the progress with "penstock cluster reassign --list --watch"'
+        note(f"Started {_count(begun, 'move')}{hint}")
     fail_on(done)
     return True
 
@@ -87,7 +83,7 @@ def _planned(
     partitions = chosen(info, places)
     status = _status(cluster, timeout, UNDONE)
     if status is not None and status.is_alone and (count or len(nodes or ())) > 1:
-        raise Failure(f"this broker is alone: no other node could have a replica; {UNDONE}")
+        raise Failure(f"This broker runs alone, so no other node can have a replica. {UNDONE}.")
     draining = _draining(status)
     if why is not None:
         note(why)
@@ -97,12 +93,12 @@ def _planned(
         return planned
     assert count is not None
     if status is None:
-        note("no node answers over HTTP: which of them are being emptied is not known, and not looked at")
+        note("No node answers over HTTP, so nodes that are being drained are not taken into account")
     return plan_count(info, partitions, count, draining)
 
 
 def _status(cluster: "Cluster", timeout: float, undone: str) -> "ClusterDescription | None":
-    """How the cluster stands; None when no node says. A failure when nothing can be agreed on."""
+    """The status of the cluster; None if no node answers. A failure if etcd is unavailable."""
     from penstock.client.errors import ClientError
 
     try:
@@ -121,31 +117,26 @@ def _draining(status: "ClusterDescription | None") -> frozenset[int]:
 
 
 def require_etcd(status: "ClusterDescription", undone: str) -> None:
-    """A failure when etcd is away: what is known is old then, and nothing can be agreed on."""
+    """Fail if etcd is unavailable: the status is outdated then, and nothing can be changed."""
     if status.metadata.is_reachable:
         return
-    why = status.metadata.error or "it does not answer"
+    why = status.metadata.error or "etcd does not answer"
     # Some sentences begin with its name already.
-    said = (
-        why
-        if why.startswith("etcd")
-        else f"etcd {why.removeprefix('it ')}"
-        if why.startswith("it ")
-        else f"etcd: {why}"
-    )
+    if not why.startswith("etcd"):
+        why = f"etcd {why.removeprefix('it ')}" if why.startswith("it ") else f"etcd: {why}"
     raise Failure(
-        f"{said.rstrip('.')}. Without it nothing can be agreed on, and what node {status.node} knows may be old. Bring etcd back, and try again; {undone}"
+        f"{why.rstrip('.')}. Without etcd nothing can be changed, and the status that node {status.node} has may be outdated. Restore etcd, and try again. {undone}."
     )
 
 
 def _why_nothing(changes: Sequence[PlannedPartition], verb: str) -> str:
     if not changes:
-        return f"nothing to {verb}: every partition is where it should be"
-    return f"{UNDONE}; leave --dry-run out to do it"
+        return f"Nothing to {verb}: all replicas are where they should be"
+    return f"{UNDONE}; run it without --dry-run to do it"
 
 
 def _emit_plan(planned: Iterable[PlannedPartition], done: "Outcome", output: Format, word: str) -> None:
-    """For programs: the plan with what became of each part of it. People have seen it."""
+    """For programs: the plan with the result of each part. People have seen the plan."""
     if output is Format.TABLE:
         return
     rows: list[Row] = [
@@ -156,7 +147,7 @@ def _emit_plan(planned: Iterable[PlannedPartition], done: "Outcome", output: For
 
 
 def cancel(cluster: "Cluster", places: list[str], output: Format, *, yes: bool, dry_run: bool) -> None:
-    """Take moves back that are under way."""
+    """Cancel moves in progress."""
     from penstock.client.errors import NO_REASSIGNMENT_IN_PROGRESS
     from penstock.client.moves import Moves
 
@@ -169,10 +160,10 @@ def cancel(cluster: "Cluster", places: list[str], output: Format, *, yes: bool, 
     done: Outcome = {}
     if found and not dry_run:
         names = names_of((each.topic, each.partition) for each in found)
-        question = f"Take back the moves of {names}?"
-        ask_about_plan(question, "nothing was taken back", f"take back the moves of {names}", yes=yes)
+        question = f"Cancel the moves of {names}?"
+        ask_about_plan(question, "Nothing was cancelled", f"cancel the moves of {names}", yes=yes)
         told = moves.alter(dict.fromkeys((each.topic, each.partition) for each in found))
-        # One that was over in the meantime needs nothing.
+        # A move that has finished in the meantime needs nothing.
         done = {at: error for at, error in told.items() if error is None or error.code != NO_REASSIGNMENT_IN_PROGRESS}
     rows: list[Row] = []
     for each in found:
@@ -187,18 +178,18 @@ def cancel(cluster: "Cluster", places: list[str], output: Format, *, yes: bool, 
         word = "planned" if dry_run else "taken back" if place in done else "over already"
         rows.append({**row, **result_of(done.get(place), word)})
     columns = ["topic", "partition", "replicas", "adding", "removing", "result"]
-    emit(rows, columns, output, nothing="nothing to take back: no such partition is being moved")
+    emit(rows, columns, output, nothing="Nothing to cancel: no such partition is being moved")
     if found:
         count = _count(sum(error is None for error in done.values()), "move")
-        note("nothing was taken back; leave --dry-run out to do it" if dry_run else f"took back {count}")
+        note("Nothing was cancelled; run it without --dry-run to do it" if dry_run else f"Cancelled {count}")
     fail_on(done)
 
 
 def show(cluster: "Cluster", places: list[str], output: Format, timeout: float, *, watch: bool) -> None:
-    """The moves that are under way."""
+    """Show moves in progress."""
     wanted = {parse_place(text) for text in places}
     found = [each for each in _moves(cluster, timeout) if _is_wanted((each.topic, each.partition), wanted)]
-    emit([move_row(each) for each in found], MOVE_COLUMNS, output, nothing="no partition is being moved")
+    emit([move_row(each) for each in found], MOVE_COLUMNS, output, nothing="No partition is being moved")
     if watch and found:
         follow(cluster, timeout)
 
@@ -208,7 +199,7 @@ def _is_wanted(place: tuple[str, int], wanted: set[tuple[str, int | None]]) -> b
 
 
 def _moves(cluster: "Cluster", timeout: float) -> "list[PartitionMove]":
-    """All moves, with how far they are where their leaders can be asked."""
+    """All moves, with their progress where their leaders answer."""
     from penstock.client.errors import ClientError
     from penstock.client.moves import Moves
     from penstock.operations.cluster import PartitionMove
@@ -223,7 +214,7 @@ def _moves(cluster: "Cluster", timeout: float) -> "list[PartitionMove]":
         with cluster_state(http_addresses(cluster), timeout) as state:
             known = {(each.topic, each.partition): each for each in with_progress(state.status(), timeout).moves}
     except ClientError:
-        # Without HTTP it is not known how far they are.
+        # Without HTTP their progress is not known.
         pass
     return [
         known.get((each.topic, each.partition))
@@ -244,23 +235,23 @@ def _moves(cluster: "Cluster", timeout: float) -> "list[PartitionMove]":
 
 
 def follow(cluster: "Cluster", timeout: float) -> None:
-    """Say how far the moves are until there are none."""
+    """Show the progress of the moves until there are none."""
     told: dict[tuple[str, int], str] = {}
     while moves := _moves(cluster, timeout):
         for each in moves:
             target = ",".join(str(node) for node in each.replicas if node not in each.removing)
             text = f"{each.topic}/{each.partition} to {target}: " + (
-                "under way" if each.share is None else f"{each.share:.0%} copied"
+                "in progress" if each.share is None else f"{each.share:.0%} copied"
             )
             if told.get((each.topic, each.partition)) != text:
                 told[each.topic, each.partition] = text
                 note(text)
         sleep(LOOK_SECONDS)
-    note("no partition is being moved any more")
+    note("All moves are finished")
 
 
 def with_progress(found: "ClusterDescription", timeout: float) -> "ClusterDescription":
-    """The same, with how far moves are that other nodes lead: they are asked, as far as they answer."""
+    """The same status, with the progress of moves that other nodes lead, as far as these answer."""
     from msgspec.structs import replace
 
     from penstock.client.errors import ClientError
@@ -285,13 +276,13 @@ def with_progress(found: "ClusterDescription", timeout: float) -> "ClusterDescri
 # Elections.
 
 ELECT_COLUMNS: Final = ("topic", "partition", "result")
-WELL: Final = "every partition is led as it should be"
+WELL: Final = "All partitions are led by their preferred replicas"
 
 
 def elect(
     cluster: "Cluster", places: list[str] | None, output: Format, *, unclean: bool, yes: bool, timeout: float
 ) -> None:
-    """Ask where something may be lost by it, and have leaders elected."""
+    """Elect leaders; ask first if records may be lost."""
     from penstock.client.errors import ELECTION_NOT_NEEDED
     from penstock.client.moves import Moves
 
@@ -300,9 +291,9 @@ def elect(
     if unclean:
         what = "these partitions" if places else "every partition that is offline"
         ask_about_plan(
-            f"Elect leaders of {what} that may lack acknowledged records? What they lack is lost.",
+            f"Elect leaders of {what} that may lack acknowledged records? Records that they lack are lost.",
             UNELECTED,
-            f"elect leaders of {what} though acknowledged records may be lost",
+            f"elect leaders of {what} although acknowledged records may be lost",
             yes=yes,
         )
     done = Moves(cluster).elect(partitions, unclean=unclean)
@@ -322,7 +313,7 @@ def elect(
 def show_elections(
     cluster: "Cluster", places: list[str] | None, output: Format, *, unclean: bool, timeout: float
 ) -> None:
-    """What :func:`elect` would be about: partitions that the preferred replica does not lead though it could, or that nobody leads."""
+    """What :func:`elect` would do: partitions that the preferred replica could lead but does not, or that have no leader."""
     info = cluster.describe(None)
     found = chosen(info, places or info.topics)
     draining = _draining(_status(cluster, timeout, UNELECTED))
@@ -337,14 +328,14 @@ def show_elections(
     emit(rows, ["topic", "partition", "leader", "replicas", "result"], output, nothing=WELL)
     if refused:
         why = (
-            "none of their nodes is up" if unclean else "the preferred node is not up and in sync, or is being emptied"
+            "none of their nodes is up" if unclean else "the preferred node is not up and in sync, or is being drained"
         )
-        raise Failure(f"no leader could be elected of {names_of(refused)}: {why}; {UNELECTED}")
-    note(f"{UNELECTED}; leave --dry-run out to do it")
+        raise Failure(f"Cannot elect a leader of {names_of(refused)}: {why}. {UNELECTED}.")
+    note(f"{UNELECTED}; run it without --dry-run to do it")
 
 
 def forecast(now: "PartitionInfo", up: Collection[int], draining: Collection[int], *, unclean: bool) -> str:
-    """What an election would come to: ``planned``, ``not needed`` or ``refused``."""
+    """The result that an election would have: ``planned``, ``not needed`` or ``refused``."""
     if unclean:
         return "not needed" if now.leader >= 0 else "planned" if any(node in up for node in now.replicas) else "refused"
     first = now.replicas[0]
@@ -353,34 +344,34 @@ def forecast(now: "PartitionInfo", up: Collection[int], draining: Collection[int
     return "planned" if first in now.in_sync and first in up and first not in draining else "refused"
 
 
-# What was asked, and what became of it.
+# Results.
 
 
 def result_of(error: "BrokerRefused | None", word: str) -> Row:
-    """What became of one partition: ``word``, or that it was refused and why."""
+    """The result for one partition: ``word``, or that it was refused and why."""
     return {"result": word if error is None else "refused", "error": None if error is None else str(error)}
 
 
 def names_of(places: Iterable[tuple[str, int]], count_max: int = 10) -> str:
-    """The first of them, and how many more."""
+    """The names of the first, and the number of the others."""
     names = [f"{topic}/{partition}" for topic, partition in places]
     return ", ".join(names[:count_max]) + (f" and {len(names) - count_max} more" if len(names) > count_max else "")
 
 
 def fail_on(done: "Outcome") -> None:
-    """Say what was refused, the same of many once; the exit code is 1 then."""
+    """Fail if anything was refused; the same error of many partitions is reported once."""
     alike: dict[tuple[int, str], list[tuple[tuple[str, int], BrokerRefused]]] = {}
     for place, error in done.items():
         if error is not None:
-            # How long something lasts is told anew for each, and is no difference.
+            # The duration in a sentence differs from one to the next, which is no real difference.
             text = _SECONDS.sub("s", error.sentence.replace(f"{place[0]}/{place[1]}", ""))
             alike.setdefault((error.code, text), []).append((place, error))
     said = []
     for group in alike.values():
         (topic, index), error = group[0]
         places = names_of((place for place, _ in group), _NAMED_MAX)
-        first = ", of the first" if f"{topic}/{index}" in error.sentence else ""
-        whole = f"for {len(group)} partitions ({places}){first}: {error.sentence} ({error.name})"
+        first = ", for the first" if f"{topic}/{index}" in error.sentence else ""
+        whole = f"{len(group)} partitions ({places}){first}: {error.sentence} ({error.name})"
         said.append(str(error) if len(group) == 1 else whole)
     for text in said[:-1]:
         complain(text)

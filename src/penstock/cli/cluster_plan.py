@@ -1,7 +1,7 @@
-"""Which partitions people mean, and where their replicas are to go: the plan that is shown before anything moves.
+"""Which partitions are selected, and where their replicas go: the plan that is shown before anything moves.
 
-A plan that the cluster would refuse is refused here, before anybody is asked: a dry run ends as the run itself would. Partitions that must be led by one
-node have the same replicas: who names one of them gets the others into the plan too.
+A plan that the cluster would refuse is refused here, before the question: a dry run ends as the run itself would. Partitions that must be led by one
+node have the same replicas: if one of them is named, the others are added to the plan.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ STAYS: Final = "stays"
 
 @dataclass(frozen=True, slots=True)
 class PlannedPartition:
-    """One partition: who has it, and who is to have it. The preferred leader stands first."""
+    """One partition: which nodes have it now and then. The preferred leader is first."""
 
     topic: str
     partition: int
@@ -30,7 +30,7 @@ class PlannedPartition:
 
     @property
     def is_change(self) -> bool:
-        """Whether anything is to be done."""
+        """Whether anything changes."""
         return self.now != self.then
 
     def row(self) -> Row:
@@ -52,7 +52,7 @@ def parse_place(text: str) -> tuple[str, int | None]:
     """``TOPIC`` or ``TOPIC/PARTITION``."""
     topic, slash, number = text.partition("/")
     if not topic or (slash and not (number.isascii() and number.isdigit() and len(number) < 10)):
-        raise Failure(f"{text!r} names no partition: write TOPIC, or TOPIC/PARTITION as orders/0", Exit.USAGE)
+        raise Failure(f"{text!r} is not a partition: write TOPIC, or TOPIC/PARTITION such as orders/0", Exit.USAGE)
     return topic, int(number) if slash else None
 
 
@@ -60,30 +60,34 @@ def parse_nodes(text: str, flag: str) -> tuple[int, ...]:
     """``1,2,3``."""
     words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in words):
-        raise Failure(f"{flag} {text!r}: write numbers of nodes, as 1,2,3", Exit.USAGE)
+        raise Failure(f"{flag} {text!r}: write numbers of nodes, for example 1,2,3", Exit.USAGE)
     nodes = tuple(int(word) for word in words)
     if len(set(nodes)) < len(nodes):
-        raise Failure(f"{flag} {text!r}: a node has one replica of a partition at the most; name each once", Exit.USAGE)
+        raise Failure(
+            f"{flag} {text!r}: a node can have only one replica of a partition; list each node once", Exit.USAGE
+        )
     return nodes
 
 
 def chosen(info: "ClusterInfo", texts: Iterable[str]) -> "dict[TopicPartition, PartitionInfo]":
-    """The partitions that people named; a failure for one that there is not."""
+    """The named partitions; a failure for one that does not exist."""
     found: dict[TopicPartition, PartitionInfo] = {}
     for text in texts:
         topic, partition = parse_place(text)
         if topic not in info.topics:
-            raise Failure(f"there is no topic {topic!r}; see penstock topic ls", Exit.NOT_FOUND)
+            raise Failure(f"Topic {topic!r} does not exist; see penstock topic ls", Exit.NOT_FOUND)
         there = info.topics[topic].partitions
         if partition is not None and partition >= len(there):
             numbers = [each.index for each in there]
-            raise Failure(f"there is no {text}: topic {topic!r} {partitions_there(numbers)}", Exit.NOT_FOUND)
+            raise Failure(
+                f"Partition {text} does not exist: topic {topic!r} {partitions_there(numbers)}", Exit.NOT_FOUND
+            )
         found.update({(topic, each.index): each for each in there if partition in (None, each.index)})
     return found
 
 
 def together(info: "ClusterInfo", texts: Sequence[str]) -> tuple[list[str], str | None]:
-    """What people named, with what has to go with it; and why that is, if anything was added."""
+    """What was named, with the partitions that must be moved with it; and why, if any were added."""
     from penstock.core.topic_names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 
     bundle = (OFFSETS_TOPIC, QUEUE_STATE_TOPIC)
@@ -95,14 +99,14 @@ def together(info: "ClusterInfo", texts: Sequence[str]) -> tuple[list[str], str 
     added = [place for place in dict.fromkeys(places) if place not in texts]
     if not added:
         return list(texts), None
-    why = f"{bundle[0]} and {bundle[1]} go together: one node leads a group's offsets and its queues. So {', '.join(added)} {'is' if len(added) == 1 else 'are'} taken along"
+    why = f"One node must lead both the offsets and the queues of a group, so {', '.join(added)} {'is' if len(added) == 1 else 'are'} moved as well"
     return [*texts, *added], why
 
 
 def plan_to(
     partitions: "Mapping[TopicPartition, PartitionInfo]", nodes: Sequence[int], exact: Iterable[str]
 ) -> list[PlannedPartition]:
-    """To these nodes. Over the partitions of a topic the list is turned, so that each node leads some; one that was named itself gets it as it is."""
+    """To these nodes. The list is rotated over the partitions of a topic, so that each node leads some; a partition that was named itself gets it as it is."""
     as_named = {parse_place(text) for text in exact}
     planned = []
     for (topic, index), now in partitions.items():
@@ -113,26 +117,26 @@ def plan_to(
 
 
 def check_plan(info: "ClusterInfo", planned: Iterable[PlannedPartition], draining: Collection[int]) -> None:
-    """A failure for what the cluster would refuse: nobody is given a partition who is not up, or is being emptied."""
+    """Fail for what the cluster would refuse: a new replica on a node that is down or being drained."""
     for each in planned:
         new = [node for node in each.then if node not in each.now]
         absent = [node for node in new if node not in info.nodes]
         if absent:
             raise Failure(
-                f"node {absent[0]} is not up, and {each.topic}/{each.partition} cannot be given to it. {_up(info)}; nothing was moved"
+                f"Node {absent[0]} is not up, so {each.topic}/{each.partition} cannot be moved to it. {_up(info)}. Nothing was moved."
             )
         emptied = [node for node in new if node in draining]
         if emptied:
             raise Failure(
-                f"node {emptied[0]} is being emptied, and gets nothing new. Name others, or use it again with penstock cluster drain {emptied[0]} --undo; "
-                "nothing was moved"
+                f"Node {emptied[0]} is being drained and gets no new replicas. Name other nodes, or use it again with penstock cluster drain {emptied[0]} --undo. "
+                "Nothing was moved."
             )
 
 
 def _up(info: "ClusterInfo") -> str:
     if len(info.nodes) == 1:
-        return f"Only node {next(iter(info.nodes))} is up: start others"
-    return f"Name some of those that are: {', '.join(map(str, sorted(info.nodes)))}"
+        return f"Only node {next(iter(info.nodes))} is up: start other nodes"
+    return f"Nodes that are up: {', '.join(map(str, sorted(info.nodes)))}"
 
 
 def plan_count(
@@ -141,9 +145,9 @@ def plan_count(
     count: int,
     draining: Collection[int] = (),
 ) -> list[PlannedPartition]:
-    """To so many replicas. Those that are there stay; more go where fewest are, in racks that the partition is not in yet.
+    """To this many replicas. Existing ones stay; new ones go to the nodes with the fewest, in racks that the partition is not in yet.
 
-    Nodes that are being emptied go first, then those that are down, and neither gets anything. What goes together goes to the same nodes.
+    Replicas are removed first from nodes that are being drained, then from those that are down, and neither get new ones. Partitions that belong together go to the same nodes.
     """
     from penstock.core.topic_names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 
@@ -163,7 +167,7 @@ def plan_count(
 
 
 class _Chooser:
-    """Who is to have a partition, one after the other: each that is given something counts for the next."""
+    """Chooses the nodes of one partition after the other; each choice counts for the next."""
 
     def __init__(self, info: "ClusterInfo", draining: Collection[int], holds: Counter[int]) -> None:
         self._racks = {node.node_id: node.rack for node in info.nodes.values()}
@@ -172,17 +176,17 @@ class _Chooser:
         self._holds = holds
 
     def chosen(self, now: "PartitionInfo", count: int) -> tuple[int, ...]:
-        """So many nodes, the preferred leader first; a failure when there are too few."""
+        """This many nodes, the preferred leader first; a failure if there are too few."""
         able = sorted(
             (node for node in now.replicas if node in self._able),
             key=lambda node: (node != now.leader, node not in now.in_sync, now.replicas.index(node)),
         )
         down = [node for node in now.replicas if node not in self._racks and node not in self._draining]
         if not any(node in self._racks for node in now.in_sync):
-            # Only they have everything that was acknowledged.
+            # Only these have everything that was acknowledged.
             keepers = [node for node in down if node in now.in_sync]
             able, down = keepers + able, [node for node in down if node not in keepers]
-        # Who is down may be back soon, and is no reason to copy anything. But where some have to go, it goes before those that are up.
+        # A node that is down may return soon, which is no reason to copy anything. But if replicas must be removed, its own go first.
         waits = len(now.replicas) <= count
         kept = (able + down if waits else able)[:count]
         then = [node for node in now.replicas if node in kept]
@@ -208,8 +212,8 @@ class _Chooser:
 
     def _too_few(self, count: int) -> Failure:
         up = len(self._able)
-        that = " and not being emptied" if len(self._racks) > up else ""
+        that = " and not being drained" if len(self._racks) > up else ""
         return Failure(
-            f"{count} replicas need {count} nodes, and {up} {'is' if up == 1 else 'are'} up{that}; start more, or ask for fewer",
+            f"{count} replicas need {count} nodes, but only {up} {'is' if up == 1 else 'are'} up{that}; start more nodes, or choose a lower replication factor",
             Exit.USAGE,
         )

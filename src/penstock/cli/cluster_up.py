@@ -1,8 +1,8 @@
 """``penstock cluster up``: etcd and some nodes as children of this process, for development on one machine.
 
-Invariant: whatever was started is stopped when this ends, and nothing else is: nodes first and together, etcd after them. A node that dies
-by itself is told with the end of its log, and the others go on: whoever tries out what a cluster does without one should see just that. SIGUSR1
-starts it again, though it comes a moment before the node is gone. Without etcd there is no cluster: when that dies, all of it is stopped.
+Invariant: exactly what was started is stopped when this ends: all nodes first, then etcd. If a node fails, the end of its log is shown,
+and the others keep running, so that one can see what a cluster does without it. SIGUSR1 starts it again, even if it comes a moment before
+the node has ended. Without etcd there is no cluster: if etcd fails, everything is stopped.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _ETCD_STOP_SECONDS_MAX: Final = 15.0
 _LOG_TAIL_BYTES: Final = 64 * 1024
 _REPLICAS_MAX: Final = 3
 _WISH_SECONDS: Final = 2.0
-"""So long a wish to start nodes again holds for one that is still dying: a script kills it and wishes at once."""
+"""How long a request to start nodes again applies to one that is still ending: a script kills it and sends the request at once."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -45,7 +45,7 @@ def up(
     http_port: int | None,
     racks: Sequence[str] | None = None,
 ) -> int:
-    """Run a cluster until it is told to stop; the exit code. The nodes are given the racks in turn; None: as the folder has it."""
+    """Run a cluster until it is stopped; the exit code. The racks are assigned to the nodes in turn; None: as the folder has it."""
     program = find_etcd()
     with _folder(data_dir) as folder, folder.held():
         layout = folder.layout(nodes, kafka_port, http_port, racks)
@@ -54,11 +54,11 @@ def up(
 
 
 def find_etcd() -> str:
-    """The program; a failure says how to get it."""
+    """The program; the failure explains how to install it."""
     program = shutil.which(_ETCD)
     if program is None:
         raise Failure(
-            "a cluster agrees on who leads in etcd, and there is no etcd on PATH; get it by one of these, and try again:\n"
+            "A cluster requires etcd, which is not on the PATH. Install it in one of these ways, and try again:\n"
             "Debian, Ubuntu:  sudo apt-get install etcd-server\n"
             "macOS:           brew install etcd\n"
             "elsewhere:       unpack a release from https://github.com/etcd-io/etcd/releases and add its folder to PATH"
@@ -79,7 +79,7 @@ def _folder(data_dir: Path | None) -> Iterator[ClusterFolder]:
 
 
 class Child:
-    """One process. Its stdout is read: the ready line comes there, and its end is the process's."""
+    """One process. Its stdout is read for the ready line, and for its end, which is the end of the process."""
 
     def __init__(self, name: str, command: Sequence[str], log_file: Path, environment: Mapping[str, str]) -> None:
         self.name: Final = name
@@ -93,7 +93,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=self._log,
             env=environment,
-            # The terminal's Ctrl-C is for whoever started it, who stops all in order.
+            # Ctrl-C must only reach the parent, which stops everything in order.
             start_new_session=True,
         )
 
@@ -104,7 +104,7 @@ class Child:
         return self.process.stdout.fileno()
 
     def read(self) -> tuple[list[str], bool]:
-        """Lines that have come on stdout, which go to the log too; and whether there will be no more."""
+        """New lines on stdout, which are also written to the log; and whether it has ended."""
         piece = os.read(self.out, 65536)
         self._log.write(piece)
         self._log.flush()
@@ -113,11 +113,11 @@ class Child:
         return [line.decode(errors="replace") for line in lines], not piece
 
     def stop(self, number: signal.Signals) -> None:
-        """Send a signal; fine when it is gone."""
+        """Send a signal, unless the process has ended."""
         self.process.send_signal(number)
 
     def wait(self, seconds: float) -> int | None:
-        """The exit code; None when it is running still."""
+        """The exit code; None if it is still running."""
         try:
             code = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -128,7 +128,7 @@ class Child:
         return code
 
     def last_lines(self) -> list[str]:
-        """The end of what it has logged; earlier processes wrote to the same file."""
+        """The end of its log; earlier processes wrote to the same file."""
         with self.log_file.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(self._log_start, size - _LOG_TAIL_BYTES))
@@ -148,20 +148,20 @@ class LocalCluster:
         self._asked_to_stop = 0
         self._asked_to_start = False
         self._wished: set[int] = set()
-        """Nodes that are started again if they die before the wish is over: each once."""
+        """Nodes that are started again if they end before the request expires: each once."""
         self._wished_until = 0.0
         self._greeted = False
         self._failed = False
         self._selector = selectors.DefaultSelector()
 
     def run(self) -> int:
-        """Start all of it, serve until told to stop, stop all of it."""
+        """Start everything, run until stopped, stop everything."""
         with self._signals(), self._selector, Guard() as self._guard:
             try:
                 self._start_etcd()
                 for node in sorted(self._layout.nodes):
                     self._start_node(node)
-                # Etcd alone serves nobody, and nodes agree on nothing without it.
+                # Etcd alone serves no client, and nodes cannot work without it.
                 while not self._asked_to_stop and _ETCD in self._children and len(self._children) > 1:
                     self._look(None)
                     self._start_again()
@@ -187,17 +187,17 @@ class LocalCluster:
             "logger": "zap",
         }
         command = [self._etcd_program, *(word for name, value in options.items() for word in (f"--{name}", value))]
-        # Settings of another etcd that the shell may have are not for this one.
+        # Settings for another etcd in the environment must not apply to this one.
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
         self._start(_ETCD, command, environment)
         deadline = monotonic() + _ETCD_SECONDS_MAX
         while not self._asked_to_stop and not _is_listening(ports.client):
             self._look(_ETCD_LOOK_SECONDS)
             if _ETCD not in self._children:
-                raise Failure(f"etcd did not start; its log is {self._log_hint(_ETCD)}")
+                raise Failure(f"Cannot start etcd; see its log {self._log_hint(_ETCD)}")
             if monotonic() > deadline:
                 raise Failure(
-                    f"etcd does not listen after {_ETCD_SECONDS_MAX:.0f} s; its log is {self._log_hint(_ETCD)}"
+                    f"Cannot connect to etcd after {_ETCD_SECONDS_MAX:.0f} s; see its log {self._log_hint(_ETCD)}"
                 )
 
     def _start_node(self, node: int) -> None:
@@ -221,21 +221,21 @@ class LocalCluster:
         )
 
     def _start_again(self) -> None:
-        """The nodes that have died, if that is wished for."""
+        """Start the nodes that have ended, if that is requested."""
         if self._asked_to_start:
             self._asked_to_start = False
             self._wished, self._wished_until = set(self._layout.nodes), monotonic() + _WISH_SECONDS
         for node in sorted(self._layout.nodes):
             if f"node-{node}" not in self._children and self._is_wished(node):
                 self._wished.discard(node)
-                note(f"starting node-{node} again")
+                note(f"Starting node-{node} again")
                 self._start_node(node)
 
     def _is_wished(self, node: int) -> bool:
         return self._asked_to_start or (node in self._wished and monotonic() < self._wished_until)
 
     def _settings(self) -> dict[str, str]:
-        """The environment, with defaults for a cluster of so few nodes that it could not have its usual replicas."""
+        """The environment, with defaults for a cluster of too few nodes for the usual number of replicas."""
         count = len(self._layout.nodes)
         usual = {
             "PENSTOCK__CLUSTER__REPLICATION_FACTOR": str(min(count, _REPLICAS_MAX)),
@@ -252,7 +252,7 @@ class LocalCluster:
     # Running.
 
     def _look(self, seconds: float | None) -> None:
-        """Take what children say, and notice those that are gone."""
+        """Read the output of the children, and notice those that have ended."""
         for key, _ in self._selector.select(seconds):
             child = key.data
             if child is None:
@@ -272,41 +272,41 @@ class LocalCluster:
         self._greet_once()
 
     def _greet_once(self) -> None:
-        """When all nodes are up that have not died."""
+        """Greet when all nodes that are left are up."""
         if not self._greeted and self._ready and len(self._ready) == len(self._children.keys() - {_ETCD}):
             self._greeted = True
             self._greet()
 
     def _greet(self) -> None:
-        # The ports of a node that is not up may be another program's.
+        # The ports of a node that is not up may belong to another program.
         ready = [self._layout.nodes[node] for node in sorted(self._ready)]
         bootstrap = ",".join(f"{HOST}:{ports.kafka}" for ports in ready)
         http = ",".join(f"{HOST}:{ports.http}" for ports in ready)
         count, total = len(ready), len(self._layout.nodes)
         up = f"{count} node{' is' if count == 1 else 's are'}" if count == total else f"{count} of {total} nodes are"
         racks = ", ".join(f"node {node} in {self._layout.rack_of(node)}" for node in sorted(self._layout.nodes))
-        kept = "kept for the next time" if self._is_kept else "removed at the end; --data-dir keeps it"
+        kept = "kept for the next run" if self._is_kept else "removed at the end; use --data-dir to keep it"
         note(
-            f"{up} up, and etcd at {HOST}:{self._layout.etcd.client}; Ctrl-C stops all of it\n"
+            f"{up} up, with etcd at {HOST}:{self._layout.etcd.client}; stop everything with Ctrl-C\n"
             f"data and logs: {self._folder.path} ({kept})\n"
             f"{f'racks, in turn: {racks}{chr(10)}' if self._layout.racks else ''}"
-            f"for the commands in another terminal:\n"
+            f"To use the cluster in another terminal:\n"
             f"  export PENSTOCK_BOOTSTRAP={bootstrap}\n"
             f"  export PENSTOCK_HTTP={http}\n"
             f"  penstock cluster status"
         )
 
     def _gone(self, child: Child) -> None:
-        """A child has ended that nobody told to."""
+        """A child has ended unexpectedly."""
         self._selector.unregister(child.out)
         del self._children[child.name]
         code = child.wait(_NODE_STOP_SECONDS_MAX)
         self._guard.forget(child.process.pid)
         self._failed = True
         tail = "\n".join(f"  {line}" for line in child.last_lines())
-        what = "nodes agree on nothing without it: all of it is stopped" if child.name == _ETCD else "the others go on"
-        complain(f"{child.name} {_ended(code)}; {what}. The end of {self._log_hint(child.name)}:")
-        # Lines of another log are no errors of this command, whatever their level.
+        what = "the nodes cannot run without it and are stopped" if child.name == _ETCD else "the others keep running"
+        complain(f"{child.name} {_ended(code)}; {what}. {self._log_hint(child.name)} ends with:")
+        # Lines of another log are not errors of this command, whatever their level.
         if tail:
             note(tail)
         if child.name == _ETCD:
@@ -316,10 +316,10 @@ class LocalCluster:
         if self._is_wished(node):
             return
         if any(name != _ETCD for name in self._children):
-            note(f"to start {child.name} again: kill -USR1 {os.getpid()}")
+            note(f"To start {child.name} again: kill -USR1 {os.getpid()}")
             self._greet_once()
         else:
-            complain("no node is left: all of it is stopped")
+            complain("No node is left; stopping the cluster")
 
     def _log_hint(self, name: str) -> str:
         return str(self._folder.log_file(name))
@@ -330,7 +330,7 @@ class LocalCluster:
         nodes = [child for name, child in self._children.items() if name != _ETCD]
         if nodes and self._ready:
             then = ", then etcd" if _ETCD in self._children else ""
-            note(f"stopping the nodes{then}; Ctrl-C once more ends them at once")
+            note(f"Stopping the nodes{then}; press Ctrl-C again to kill them")
         self._end(nodes, _NODE_STOP_SECONDS_MAX)
         self._end([child for name, child in self._children.items() if name == _ETCD], _ETCD_STOP_SECONDS_MAX)
 
@@ -345,9 +345,7 @@ class LocalCluster:
                     continue
                 code = child.wait(_ETCD_LOOK_SECONDS)
                 if code is None and (monotonic() > deadline or self._asked_to_stop > asked):
-                    complain(
-                        f"{child.name} did not stop in time, and is killed; nothing that was acknowledged is lost by that"
-                    )
+                    complain(f"{child.name} did not stop in time and is killed; no acknowledged record is lost")
                     self._failed = True
                     child.stop(signal.SIGKILL)
                     code = child.wait(seconds)
@@ -357,7 +355,7 @@ class LocalCluster:
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
-        """Being told to stop is counted, and wakes whoever waits."""
+        """Count the signals to stop, and wake up the loop."""
 
         def asked(_number: int, _frame: FrameType | None) -> None:
             self._asked_to_stop += 1

@@ -1,14 +1,13 @@
 """``penstock consume`` and ``penstock tail``: records to stdout.
 
-``consume`` reads from a place to the end (as it was when the end was reached) and stops; ``tail`` starts at the end and
-stays. ``--timeout`` is how long to wait for another record at the end: 0 for consume, for ever for tail.
+``consume`` reads from a position to the end (where the end is when it is reached) and stops; ``tail`` starts at the end and
+follows the topic. ``--timeout`` is how long to wait for another record at the end: 0 for consume, forever for tail.
 """
 
 import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from enum import StrEnum
 from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Final, Protocol
@@ -18,7 +17,7 @@ import typer
 from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_S_DEFAULT, Bootstrap, Timeout, TopicName, connected
 from penstock.cli.output import PAGE_ROWS, Row, StreamedTable, to_json
-from penstock.cli.places import parse_place, partitions_there, resolve
+from penstock.cli.places import moment, parse_place, partitions_there, resolve
 from penstock.cli.progress import Progress, progress
 from penstock.text import text_of
 
@@ -29,7 +28,7 @@ POLL_MS: Final = 500
 FOR_EVER_S: Final = float("inf")
 
 Batches = Generator[list["ConsumerRecord"], None, None]
-"""Records as they come, some at a time."""
+"""Records as they arrive, some at a time."""
 
 
 class RecordFormat(StrEnum):
@@ -42,7 +41,7 @@ class RecordFormat(StrEnum):
 
 
 class RecordSource(Protocol):
-    """What is read from: partitions, or a share of a group."""
+    """What is read: given partitions, or those assigned to a member of a group."""
 
     @property
     def positions(self) -> Mapping["TopicPartition", int]: ...
@@ -58,24 +57,31 @@ class RecordSource(Protocol):
 From = Annotated[
     str | None,
     typer.Option(
-        "--from", "-f", metavar="PLACE", help="earliest, latest, an offset, or a moment (ISO, or milliseconds)."
+        "--from", "-f", metavar="PLACE", help="Start at earliest, latest, an offset, or a time (ISO, or milliseconds)."
     ),
 ]
-Last = Annotated[int | None, typer.Option("--last", "-l", min=1, metavar="N", help="Begin with the last N records.")]
-Partitions = Annotated[list[int] | None, typer.Option("--partition", "-p", min=0, help="Only these; repeat it.")]
-Group = Annotated[
-    str | None, typer.Option("--group", "-g", help="Read as a member: goes on where the group is, and commits.")
+Last = Annotated[int | None, typer.Option("--last", "-l", min=1, metavar="N", help="Start with the last N records.")]
+Partitions = Annotated[
+    list[int] | None, typer.Option("--partition", "-p", min=0, help="Read only this partition; can be repeated.")
 ]
-Count = Annotated[int | None, typer.Option("--count", "-n", min=0, metavar="N", help="Stop after so many records.")]
+Group = Annotated[
+    str | None,
+    typer.Option("--group", "-g", help="Read as a member of this group: continue at its offsets, and commit."),
+]
+Count = Annotated[int | None, typer.Option("--count", "-n", min=0, metavar="N", help="Stop after N records.")]
 Wait = Annotated[
     float | None,
-    typer.Option("--timeout", "-t", min=0, metavar="SECONDS", help="How long to wait at the end for another."),
+    typer.Option(
+        "--timeout", "-t", min=0, metavar="SECONDS", help="Stop when no record arrives for this long at the end."
+    ),
 ]
 KeySeparator = Annotated[
     str | None,
-    typer.Option("--key-separator", "-K", metavar="TEXT", help="Print keys too, with this between (text only)."),
+    typer.Option("--key-separator", "-K", metavar="TEXT", help="Print key, this text, and value (text output only)."),
 ]
-RecordOutput = Annotated[RecordFormat, typer.Option("--output", "-o", help="text: the values, a line each.")]
+RecordOutput = Annotated[
+    RecordFormat, typer.Option("--output", "-o", help="Print values as lines of text, a table, or records as JSON.")
+]
 
 
 def mount(root: typer.Typer) -> None:
@@ -91,13 +97,16 @@ def consume(
     group: Group = None,
     count: Count = None,
     wait: Wait = None,
-    follow: Annotated[bool, typer.Option("--follow", "-F", help="Stay at the end, as tail does.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-F", help="Follow the topic at its end, as tail does.")] = False,
     key_separator: KeySeparator = None,
     output: RecordOutput = RecordFormat.TEXT,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Print records, from the earliest to the end. With --group, from where the group is."""
+    """Print the records of a topic.
+
+    Starts at the earliest record, or with --group at the committed offsets, and stops at the end.
+    """
     wait_s = wait if wait is not None else FOR_EVER_S if follow else 0.0
     wanted = _Query(topic, start or "earliest", last, partition or [], group, count, wait_s)
     _run(wanted, output, key_separator, bootstrap, timeout)
@@ -116,7 +125,10 @@ def tail(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Print records as they come. With --last N, first the last N of those that are there."""
+    """Print records as they arrive.
+
+    With --last N, prints the last N existing records first.
+    """
     wait_s = FOR_EVER_S if wait is None else wait
     wanted = _Query(topic, start or "latest", last, partition or [], group, count, wait_s)
     _run(wanted, output, key_separator, bootstrap, timeout)
@@ -135,11 +147,13 @@ class _Query:
 
 def _run(wanted: _Query, output: RecordFormat, key_separator: str | None, bootstrap: str, timeout_s: float) -> None:
     if wanted.group is not None and (wanted.partitions or wanted.last is not None):
-        raise Failure("--group shares the partitions out itself; it goes without --partition and --last", Exit.USAGE)
+        raise Failure(
+            "--group cannot be combined with --partition and --last: the group assigns the partitions", Exit.USAGE
+        )
     printer = PRINTERS[output](key_separator)
     with connected(bootstrap, timeout_s) as cluster:
         batches = _partition_batches(cluster, wanted) if wanted.group is None else _group_batches(cluster, wanted)
-        # On a terminal the records themselves show how far it is.
+        # On a terminal the records themselves show the progress.
         shown = sys.stderr.isatty() and not sys.stdout.isatty()
         with closing(batches), progress(f"from {wanted.topic}", "records", shown=shown) as bar:
             printer.print(_counted(batches, bar))
@@ -158,9 +172,9 @@ def _partition_batches(cluster: "Cluster", wanted: _Query) -> Batches:
     known = [partition.index for partition in cluster.topic(topic).partitions]
     for number in wanted.partitions:
         if number not in known:
-            raise Failure(f"topic {topic!r} {partitions_there(known)}; there is no {number}", Exit.NOT_FOUND)
+            raise Failure(f"Topic {topic!r} has no partition {number}: it {partitions_there(known)}", Exit.NOT_FOUND)
     places = [(topic, number) for number in sorted(set(wanted.partitions or known))]
-    # Retention may take the records at the position away while they are read; going on with the next is what is wanted.
+    # Retention may delete the records at the position while they are read; then the next ones are wanted.
     consumer = Consumer(cluster, out_of_range=OutOfRange.EARLIEST)
     left = wanted.count
     if wanted.last is None:
@@ -178,15 +192,15 @@ def _partition_batches(cluster: "Cluster", wanted: _Query) -> Batches:
 
 
 def _group_batches(cluster: "Cluster", wanted: _Query) -> Batches:
-    """Commits what was printed, and nothing else: a batch counts once the next one is asked for."""
+    """Commits exactly what was printed: a batch counts once the next one is requested."""
     from penstock.client import At, GroupConsumer
 
     starts = {"earliest": At.EARLIEST, "latest": At.LATEST}
     assert wanted.group is not None
     if wanted.start not in starts:
         raise Failure(
-            f"--from {wanted.start!r}: a group goes on where it is; earliest or latest say where it begins when it has no "
-            "offsets yet. To move it, use penstock group reset",
+            f"--from {wanted.start!r}: with --group, write earliest or latest, which apply if the group has no offsets yet. "
+            "To move a group, use penstock group reset",
             Exit.USAGE,
         )
     cluster.topic(wanted.topic)
@@ -207,7 +221,7 @@ def _group_batches(cluster: "Cluster", wanted: _Query) -> Batches:
 
 
 def _read_until(consumer: RecordSource, ends: Mapping["TopicPartition", int]) -> list["ConsumerRecord"]:
-    """The records below the given ends; what lies beyond is left for later."""
+    """The records below the given ends; later ones are left for later."""
     found: list[ConsumerRecord] = []
     while any(consumer.positions[place] < end for place, end in ends.items()):
         found += consumer.poll(POLL_MS)
@@ -237,7 +251,7 @@ def _at_end(source: RecordSource) -> bool:
 
 
 class Printer(Protocol):
-    """Prints batches of records, each as soon as it is there."""
+    """Prints batches of records, each as soon as it arrives."""
 
     def print(self, batches: Batches) -> None: ...
 
@@ -269,7 +283,7 @@ class _Ndjson:
 
 
 class _Json(_Ndjson):
-    """One array, a record a line, closed whatever ends it. The comma stands before a record: its line is then whole at once."""
+    """One array, one record per line, closed however it ends. The comma comes before a record, so that its line is complete at once."""
 
     def print(self, batches: Batches) -> None:
         sys.stdout.write("[\n")
@@ -288,14 +302,14 @@ class _Json(_Ndjson):
 
 class _Table:
     def __init__(self, _: str | None) -> None:
-        """A table has columns, and no separator."""
+        """A table has columns and no separator."""
 
     def print(self, batches: Batches) -> None:
         lines = StreamedTable(
             ["partition", "offset", "time", "key", "value", "headers"], numbers=["partition", "offset"]
         )
         for batch in batches:
-            # By pages: whoever reads only the first lines need not wait for the others to be made.
+            # By pages: a reader of the first lines does not wait for the others.
             for start in range(0, len(batch), PAGE_ROWS):
                 lines.print([self._row(record) for record in batch[start : start + PAGE_ROWS]])
         if not lines.count:
@@ -305,9 +319,7 @@ class _Table:
         return {
             "partition": record.partition,
             "offset": record.offset,
-            "time": datetime.fromtimestamp(record.timestamp_ms / 1000, UTC)
-            .isoformat(timespec="milliseconds")
-            .replace("+00:00", "Z"),
+            "time": moment(record.timestamp_ms),
             "key": text_of(record.key)[0],
             "value": text_of(record.value)[0],
             "headers": {

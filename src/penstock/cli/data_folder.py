@@ -1,7 +1,7 @@
 """A data directory seen from outside: which folder is which topic's.
 
-Read-only. Topics are named in the metadata store; when that cannot be read, their folders' ids stand for the names, so
-that a log can be looked at whatever else is broken.
+Read-only. The metadata store has the names of topics; if it cannot be read, the ids of their folders are used as names, so
+that a log can be inspected whatever else is broken.
 """
 
 import sqlite3

@@ -1,4 +1,4 @@
-"""``penstock dlq``: dead letters, looked at, sent back or given up."""
+"""``penstock dlq``: lists, redrives and purges dead letters."""
 
 import sys
 from collections.abc import Callable, Generator
@@ -29,22 +29,28 @@ if TYPE_CHECKING:
     from penstock.client.queue_admin import DeadLetter, QueueAdmin, Wanted
     from penstock.operations.dead_letters import Progress, RedrivePlan
 
-app = typer.Typer(help="Look at dead letters, send them back, or give them up.", no_args_is_help=True)
+app = typer.Typer(help="List, redrive and purge dead letters.", no_args_is_help=True)
 
 Reason = Annotated[
     str | None,
-    typer.Option(
-        "--reason", "-r", metavar="TEXT", help="Only what died of this; end it with * to match how it begins."
-    ),
+    typer.Option("--reason", "-r", metavar="TEXT", help="Select by the last error; a * at the end matches any text."),
 ]
 Group = Annotated[
     str | None,
-    typer.Option("--group", "-g", help="Only what this group gave up.", autocompletion=complete_group),
+    typer.Option(
+        "--group", "-g", help="Select by the group that could not process them.", autocompletion=complete_group
+    ),
 ]
-Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Only what came from this partition.")]
-Since = Annotated[str | None, typer.Option("--since", metavar="ISO|MS", help="Only what died at or after this moment.")]
-Until = Annotated[str | None, typer.Option("--until", metavar="ISO|MS", help="Only what died before this moment.")]
-Max = Annotated[int | None, typer.Option("--max", "-n", min=1, metavar="N", help="So many at the most.")]
+Partition = Annotated[int | None, typer.Option("--partition", "-p", min=0, help="Select by the original partition.")]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="ISO|MS", help="Select those that became dead letters at or after this time."),
+]
+Until = Annotated[
+    str | None,
+    typer.Option("--until", metavar="ISO|MS", help="Select those that became dead letters before this time."),
+]
+Max = Annotated[int | None, typer.Option("--max", "-n", min=1, metavar="N", help="Select at most N.")]
 
 
 def mount(root: typer.Typer) -> None:
@@ -56,14 +62,14 @@ def mount(root: typer.Typer) -> None:
 def ls(output: Output = Format.TABLE, http: Http = HTTP_DEFAULT, timeout: Timeout = TIMEOUT_S_DEFAULT) -> None:
     """List topics that have dead letters.
 
-    Open are those that were neither sent back nor given up.
+    Open dead letters are those that were neither redriven nor purged.
     """
     with queue_admin(http, timeout) as admin:
         rows: list[Row] = [
             {"topic": each.topic, "dead_letter_topic": each.dead_letter_topic, "open": each.open}
             for each in admin.dead_letter_topics()
         ]
-    emit(rows, ["topic", "dead_letter_topic", "open"], output, nothing="no dead letters")
+    emit(rows, ["topic", "dead_letter_topic", "open"], output, nothing="No dead letters")
 
 
 @app.command("show")
@@ -79,15 +85,15 @@ def show(
     http: Http = HTTP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Show dead letters of a topic that are open.
+    """Show the open dead letters of a topic.
 
-    Where each came from, how often it was tried, what was wrong the last time. 100 of them unless --max says otherwise.
+    Shows where each came from, the number of attempts, and the last error. Shows at most 100, unless --max is given.
     """
     wanted = _wanted(reason, group, partition, since, until, count)
     with queue_admin(http, timeout) as admin:
         rows = [_letter(each) for each in admin.dead_letters(topic, wanted)]
     columns = ["record", "came_from", "group", "attempts", "last_error", "died", "key", "value"]
-    emit(rows, columns, output, nothing=f"no open dead letters of {topic} are like that")
+    emit(rows, columns, output, nothing=f"No open dead letters of {topic} match")
 
 
 @app.command("redrive")
@@ -100,7 +106,7 @@ def redrive(
     until: Until = None,
     count: Max = None,
     rate: Annotated[
-        float, typer.Option("--rate", min=0, metavar="N", help="So many a second; 0 is as fast as it goes.")
+        float, typer.Option("--rate", min=0, metavar="N", help="Send at most N per second; 0 for no limit.")
     ] = 0,
     yes: YesToPlan = False,
     dry_run: DryRun = False,
@@ -108,10 +114,10 @@ def redrive(
     http: Http = HTTP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Send dead letters back to the topic that they came from.
+    """Send dead letters back to their original topic.
 
-    Shows what it would do, by reason, and asks. Their attempts begin anew. Interrupted, it can be run again: it goes on with
-    those that are left.
+    Shows a plan by reason, and asks. Attempts are counted from zero again. If it is interrupted, run it again to send the
+    rest.
     """
     wanted = _wanted(reason, group, partition, since, until, count)
     with queue_admin(http, timeout) as admin:
@@ -143,9 +149,9 @@ def purge(
     http: Http = HTTP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Give dead letters up for good.
+    """Mark dead letters as given up.
 
-    Shows what it would do, by reason, and asks. They stay readable in the dead-letter topic, and are not open any more.
+    Shows a plan by reason, and asks. They remain readable in the dead-letter topic, but are no longer open.
     """
     wanted = _wanted(reason, group, partition, since, until, count)
     with queue_admin(http, timeout) as admin:
@@ -194,21 +200,21 @@ def _carry_out(
     dry_run: bool,
     output: Format,
 ) -> None:
-    """The plan, the question, the work."""
+    """Show the plan, ask, and carry it out."""
     plan = admin.plan(topic, wanted)
     if output is Format.TABLE:
         _print_plan(plan, topic)
     if dry_run or not plan.count:
         _print_result(plan, None, done, output)
         if plan.count:
-            note(f"nothing was {done}; leave --dry-run out to do it")
+            note(f"Nothing was {done}; run it without --dry-run to do it")
         return
     question = f"{verb.capitalize()} {plan.count} dead letters of {topic}?"
-    ask_about_plan(question, f"nothing was {done}", f"{verb} {plan.count} dead letters", yes=yes)
+    ask_about_plan(question, f"Nothing was {done}", f"{verb} {plan.count} dead letters", yes=yes)
     result = _follow(start(), plan, topic, done)
     _print_result(plan, result, done, output)
     if result.failed:
-        raise Failure(f"{result.failed} could not be {done} and are still open: {result.last_failure}")
+        raise Failure(f"{result.failed} dead letters could not be {done} and are still open: {result.last_failure}")
 
 
 def _follow(lines: "Generator[Progress, None, None]", plan: "RedrivePlan", topic: str, done: str) -> "Progress":
@@ -221,7 +227,7 @@ def _follow(lines: "Generator[Progress, None, None]", plan: "RedrivePlan", topic
                 finished = last.finished + last.skipped + last.failed
     except KeyboardInterrupt:
         so_far = last.finished if last is not None else 0
-        note(f"interrupted: {so_far} of {plan.count} dead letters of {topic} are {done}; run it again to go on")
+        note(f"Interrupted: {so_far} of {plan.count} dead letters of {topic} were {done}; run it again to continue")
         raise
     assert last is not None, "a job that ends without a line is a lost connection"
     return last
@@ -229,7 +235,7 @@ def _follow(lines: "Generator[Progress, None, None]", plan: "RedrivePlan", topic
 
 def _print_plan(plan: "RedrivePlan", topic: str) -> None:
     if not plan.count:
-        note(f"no open dead letters of {topic} are like that")
+        note(f"No open dead letters of {topic} match")
         return
     print_table(_reasons(plan), ["reason", "count", "oldest", "newest"])
     sys.stdout.flush()
@@ -250,7 +256,7 @@ def _reasons(plan: "RedrivePlan") -> list[Row]:
 def _print_result(plan: "RedrivePlan", result: "Progress | None", done: str, output: Format) -> None:
     if output is Format.TABLE:
         if result is not None:
-            skipped = f", {result.skipped} somebody else finished meanwhile" if result.skipped else ""
+            skipped = f", {result.skipped} were no longer open" if result.skipped else ""
             note(f"{result.finished} {done}{skipped}")
         return
     row: Row = {

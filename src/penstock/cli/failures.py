@@ -1,4 +1,4 @@
-"""Exit codes, and the one place where an error becomes a sentence. No traceback ever reaches a user.
+"""Exit codes, and the one place where an error becomes a sentence. Users never see a traceback.
 
 The text is on stderr; stdout holds results only.
 """
@@ -8,7 +8,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What the process answers. The table in docs/cli.md and in ``penstock --help`` is this one."""
+    """Exit codes of the process. The tables in docs/cli.md and ``penstock --help`` are made from these."""
 
     OK = 0
     FAILED = 1
@@ -21,17 +21,17 @@ class Exit(IntEnum):
 
 MEANINGS = {
     Exit.OK: "done",
-    Exit.FAILED: "the broker refused, or something is wrong with what was looked at",
-    Exit.USAGE: "wrong usage or wrong configuration",
-    Exit.NOT_FOUND: "no such topic, partition, group or sink",
+    Exit.FAILED: "the request was refused, or a check found a problem",
+    Exit.USAGE: "invalid arguments or configuration",
+    Exit.NOT_FOUND: "topic, partition, group or sink not found",
     Exit.UNREACHABLE: "no broker could be reached, or none answered in time",
     Exit.INTERRUPTED: "interrupted (Ctrl-C)",
-    Exit.BROKEN_PIPE: "whoever read the output went away",
+    Exit.BROKEN_PIPE: "the reader of the output closed the pipe",
 }
 
 
 class Failure(Exception):
-    """A command that cannot go on: a sentence and an exit code."""
+    """A command that cannot continue: a sentence and an exit code."""
 
     def __init__(self, text: str, code: Exit = Exit.FAILED) -> None:
         super().__init__(text)
@@ -39,18 +39,18 @@ class Failure(Exception):
 
 
 def complain(text: str) -> None:
-    """Say it on stderr, a line for each line."""
+    """Print an error on stderr, with a prefix on each line."""
     for line in text.splitlines() or [""]:
         print(f"error: {line}", file=sys.stderr)
 
 
 def note(text: str) -> None:
-    """Something a person should know, on stderr; not an error."""
+    """Print a message on stderr that is not an error."""
     print(text, file=sys.stderr)
 
 
 def hint_of(error: BaseException) -> str:
-    """Where to look when there is no such thing, or nobody who has it."""
+    """What to look at if something is not found, or nodes are missing."""
     if "penstock.client.errors" in sys.modules:
         from penstock.client import errors
 
@@ -58,19 +58,19 @@ def hint_of(error: BaseException) -> str:
             return f"; see penstock {'group' if error.code == errors.GROUP_ID_NOT_FOUND else 'topic'} ls"
         is_short_of_nodes = isinstance(error, errors.BrokerRefused) and error.code in errors.NODES_MISSING_CODES
         if is_short_of_nodes and "penstock cluster status" not in str(error):
-            return "; penstock cluster status says which nodes are missing"
+            return "; penstock cluster status shows which nodes are missing"
         if isinstance(error, errors.RequestRefused) and error.is_not_found:
             return "; see penstock queue ls and penstock topic ls"
     return ""
 
 
 def code_of(error: BaseException) -> Exit | None:
-    """The exit code of an error that a command may raise; None when it is not one of those."""
+    """The exit code of an error that a command may raise; None for any other error."""
     if isinstance(error, Failure):
         return error.code
     if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
         return Exit.FAILED
-    # Whoever raised a client's error has imported its module; nobody else pays for it.
+    # A client's error can only have been raised if its module was imported; other commands need not import it.
     if "penstock.client.errors" in sys.modules:
         from penstock.client import errors
 

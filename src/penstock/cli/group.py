@@ -1,4 +1,4 @@
-"""``penstock group``: who reads what, how far, and setting that by hand."""
+"""``penstock group``: lists, describes, resets and removes consumer groups."""
 
 import sys
 from collections.abc import Mapping
@@ -20,6 +20,7 @@ from penstock.cli.options import (
     Timeout,
     connected,
     numbers,
+    remove_each,
 )
 from penstock.cli.output import Format, Row, emit, emit_document, emit_one, print_table, to_json
 from penstock.cli.places import parse_moment, partitions_there
@@ -48,7 +49,7 @@ def ls(
             {"group": g.group_id, "state": g.state or None, "protocol": g.protocol_type or None, "type": g.kind or None}
             for g in GroupAdmin(cluster).groups()
         ]
-    emit(rows, ["group", "state", "protocol", "type"], output, nothing="no groups")
+    emit(rows, ["group", "state", "protocol", "type"], output, nothing="No groups")
 
 
 @app.command("describe")
@@ -58,9 +59,9 @@ def describe(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Say all about groups.
+    """Describe groups.
 
-    State, members, committed offsets, lag.
+    Shows their state, members, committed offsets and lag.
     """
     with connected(bootstrap, timeout) as cluster:
         described = [_describe(cluster, name) for name in groups]
@@ -79,16 +80,16 @@ def describe(
         if partitions:
             print_table(partitions, columns)
         else:
-            note("it has committed nothing and has no partitions")
+            note("The group has no committed offsets and no partitions")
 
 
 @app.command("status")
 def status(
     group: GroupName, output: Output = Format.TABLE, http: Http = HTTP_DEFAULT, timeout: Timeout = TIMEOUT_S_DEFAULT
 ) -> None:
-    """Say how far behind a group is.
+    """Show how far behind a group is.
 
-    Lag in records and in age of the next record, members, and the queues that it works on. Asks over HTTP.
+    Shows the lag in records and as the age of the next record, the members, and the queues of the group. Uses the HTTP API.
     """
     import msgspec
 
@@ -105,39 +106,47 @@ def reset(
     group: GroupName,
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", "-t", metavar="TOPIC[:P,P]", help="Only these; all that it committed when not given."),
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC[:P,P]",
+            help="Reset only these.  [default: all partitions with committed offsets]",
+        ),
     ] = None,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the last record.")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, help="To this offset.")] = None,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Reset to the first record.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Reset to the end, after the last record.")] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, help="Reset to this offset.")] = None,
     to_datetime: Annotated[
-        str | None, typer.Option("--to-datetime", metavar="ISO|MS", help="To the first record at or after this moment.")
+        str | None,
+        typer.Option("--to-datetime", metavar="ISO|MS", help="Reset to the first record at or after this time."),
     ] = None,
-    shift_by: Annotated[int | None, typer.Option("--shift-by", help="By so many records; negative: back.")] = None,
-    execute: Annotated[bool, typer.Option("--execute", help="Do it; without this it is only shown.")] = False,
+    shift_by: Annotated[
+        int | None, typer.Option("--shift-by", help="Move by this many records; back if negative.")
+    ] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Apply the change instead of only showing it.")] = False,
     output: Output = Format.TABLE,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Set what a group reads next.
+    """Set the committed offsets of a group.
 
-    Shows what it would do; --execute does it. The group must have no members.
+    Shows the change, and applies it only with --execute. The group must not have any members.
     """
     from penstock.client import BrokerRefused, GroupAdmin
 
     chosen = [to_earliest, to_latest, to_offset is not None, to_datetime is not None, shift_by is not None]
     if sum(chosen) != 1:
         raise Failure(
-            "say exactly one of --to-earliest, --to-latest, --to-offset, --to-datetime, --shift-by", Exit.USAGE
+            "Use exactly one of --to-earliest, --to-latest, --to-offset, --to-datetime and --shift-by", Exit.USAGE
         )
     with connected(bootstrap, timeout) as cluster:
         admin = GroupAdmin(cluster)
         committed = {place: found.offset for place, found in admin.offsets(group).items()}
         places = _chosen_places(cluster, topic, committed)
         if not places:
-            # Says so when there is no such group at all.
+            # Raises the right error if there is no such group at all.
             admin.describe(group)
-            raise Failure(f"group {group!r} has committed nothing; name topics with --topic", Exit.NOT_FOUND)
+            raise Failure(f"Group {group!r} has no committed offsets; name topics with --topic", Exit.NOT_FOUND)
         targets = _targets(
             cluster,
             places,
@@ -159,7 +168,7 @@ def reset(
                     "REBALANCE_IN_PROGRESS",
                 ):
                     raise
-                raise Failure(f"group {group!r} has members; stop them, then reset it ({error.name})") from error
+                raise Failure(f"Group {group!r} has members; stop them, then reset it ({error.name})") from error
     rows: list[Row] = [
         {
             "topic": place[0],
@@ -172,7 +181,7 @@ def reset(
         for place in sorted(places)
     ]
     emit(rows, ["topic", "partition", "committed", "new_offset", "change"], output)
-    note("done" if execute else "nothing was changed; add --execute to do it")
+    note("Offsets are set" if execute else "Nothing was changed; add --execute to apply it")
 
 
 @app.command("rm")
@@ -182,23 +191,14 @@ def rm(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Remove groups, with their offsets.
+    """Remove groups, with their committed offsets.
 
-    A group that has members is left alone.
+    A group that has members cannot be removed.
     """
-    from penstock.client import BrokerRefused, GroupAdmin
-    from penstock.client.errors import NOT_FOUND_CODES
+    from penstock.client import GroupAdmin
 
     with connected(bootstrap, timeout) as cluster:
-        for name in groups:
-            try:
-                GroupAdmin(cluster).delete(name)
-            except BrokerRefused as error:
-                if error.code not in NOT_FOUND_CODES or not if_exists:
-                    raise
-                note(f"there is no group {name}")
-            else:
-                note(f"removed group {name}")
+        remove_each(groups, "group", GroupAdmin(cluster).delete, if_exists=if_exists)
 
 
 def _print_status(found: "GroupStatus") -> None:
@@ -219,7 +219,7 @@ def _print_status(found: "GroupStatus") -> None:
         ]
         print_table(partitions, ["topic", "part", "committed", "next", "lag", "lag_s", "member"])
     else:
-        note("it has committed nothing and has no partitions")
+        note("The group has no committed offsets and no partitions")
     if found.queues:
         queues: list[Row] = [
             {
@@ -243,7 +243,7 @@ def _describe(cluster: "Cluster", group: str) -> Row:
     found = admin.describe(group)
     committed = admin.offsets(group)
     owners = {place: member for member in found.members for place in member.partitions}
-    # A topic that is gone still has offsets for a while; it has no end to compare with.
+    # A deleted topic still has offsets for a while, but no end to compare them with.
     topics = cluster.describe(sorted({topic for topic, _ in {*committed, *owners}})).topics
     places = sorted({*committed, *owners})
     ends = watermarks(cluster, [place for place in places if place[0] in topics])
@@ -306,7 +306,7 @@ def _chosen_places(
             known = [partition.index for partition in info.partitions]
             if int(number) not in known:
                 there = partitions_there(known)
-                raise Failure(f"topic {name!r} {there}; there is no {int(number)}", Exit.NOT_FOUND)
+                raise Failure(f"Topic {name!r} has no partition {int(number)}: it {there}", Exit.NOT_FOUND)
             places.append((name, int(number)))
     return sorted(set(places))
 
@@ -322,7 +322,7 @@ def _targets(
     to_datetime: str | None,
     shift_by: int | None,
 ) -> dict["TopicPartition", int]:
-    """The new offset of each partition, within what it holds."""
+    """The new offset of each partition, limited to the offsets that it has."""
     from penstock.client import list_offsets, watermarks
 
     bounds = watermarks(cluster, places)

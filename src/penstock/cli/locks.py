@@ -9,7 +9,7 @@ LOCK: Final = "lock"
 
 
 def is_locked(path: Path) -> bool:
-    """Whether another process holds the lock. Asking shares it for a moment, so that two who ask do not see each other."""
+    """Whether another process holds the lock. The check takes a shared lock, so that two checks do not see each other."""
     if not path.exists():
         return False
     with path.open("rb") as file:

@@ -1,9 +1,8 @@
-"""``penstock log``: what lies in a data directory, without a broker."""
+"""``penstock log``: inspects a data directory without a broker."""
 
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -13,7 +12,7 @@ from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.locks import LOCK, is_locked
 from penstock.cli.options import Output
 from penstock.cli.output import PAGE_ROWS, Format, Row, StreamedTable, as_text, emit, one_line, to_json
-from penstock.cli.places import partitions_there
+from penstock.cli.places import moment, partitions_there
 from penstock.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -21,15 +20,19 @@ if TYPE_CHECKING:
     from penstock.log.inspect import BatchRow, Checked
     from penstock.ports import Disk
 
-app = typer.Typer(help="Look at the files of a data directory, without a broker.", no_args_is_help=True)
+app = typer.Typer(help="Inspect the files of a data directory without a broker.", no_args_is_help=True)
 
 OPENED_BYTES_MAX: Final = 1 << 30
 
-DataDir = Annotated[Path, typer.Option("--data-dir", metavar="DIR", help="The data directory.")]
-Topics = Annotated[list[str] | None, typer.Option("--topic", "-t", help="Only these topics (names or ids); repeat it.")]
-Partitions = Annotated[list[int] | None, typer.Option("--partition", "-p", min=0, help="Only these; repeat it.")]
+DataDir = Annotated[Path, typer.Option("--data-dir", metavar="DIR", help="Inspect this data directory.")]
+Topics = Annotated[
+    list[str] | None, typer.Option("--topic", "-t", help="Inspect only this topic (name or id); can be repeated.")
+]
+Partitions = Annotated[
+    list[int] | None, typer.Option("--partition", "-p", min=0, help="Inspect only this partition; can be repeated.")
+]
 Live = Annotated[
-    bool, typer.Option("--live", help="Although a broker runs on it: what it writes meanwhile may look damaged.")
+    bool, typer.Option("--live", help="Inspect it although a broker is using it; new records may appear damaged.")
 ]
 
 
@@ -45,14 +48,15 @@ def verify(
     partition: Partitions = None,
     live: Live = False,
     show_progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="On a terminal when not given.", show_default=False)
+        bool | None,
+        typer.Option("--progress/--no-progress", help="Show progress.  [default: on a terminal]", show_default=False),
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Check every batch and every index.
 
-    Prints what is wrong (all files with -o json or ndjson). Exit code 1 when records are damaged or missing; a note is
-    about something that the next start puts right.
+    Prints the problems found (with -o json or ndjson, all files). Exits with 1 if records are damaged or missing; a note is
+    about something that the next start of the broker repairs.
     """
     from penstock.log import inspect
     from penstock.runtime.disk import RealDisk
@@ -85,23 +89,24 @@ def verify(
 
 @app.command("dump")
 def dump(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic (name or id).")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name or id of the topic.")],
     data_dir: DataDir = Path("data"),
     partition: Partitions = None,
     start: Annotated[
-        int, typer.Option("--from", "-f", min=0, metavar="OFFSET", help="From the batch that holds it on.")
+        int,
+        typer.Option("--from", "-f", min=0, metavar="OFFSET", help="Start with the batch that contains this offset."),
     ] = 0,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, metavar="N", help="So many batches at most.")
+        int | None, typer.Option("--count", "-n", min=1, metavar="N", help="Print at most N batches.")
     ] = None,
-    records: Annotated[bool, typer.Option("--records", "-r", help="The records in each batch too.")] = False,
-    wide: Annotated[bool, typer.Option("--wide", "-w", help="Every column; 80 do not hold them.")] = False,
+    records: Annotated[bool, typer.Option("--records", "-r", help="Print the records of each batch too.")] = False,
+    wide: Annotated[bool, typer.Option("--wide", "-w", help="Show all columns (wider than 80 characters).")] = False,
     live: Live = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Print what lies in the segments, batch by batch.
+    """Print the contents of the segments, batch by batch.
 
-    A stretch of damage is a row of its own, with its fault; what follows it is still shown.
+    A damaged range is a row of its own that describes the damage; the batches after it are still shown.
     """
     from penstock.runtime.disk import RealDisk
 
@@ -115,7 +120,7 @@ def dump(
 
 
 def _print_batches(rows: Iterator[Row], *, wide: bool) -> None:
-    """A line for each batch; its records, when they are there, stand indented below it."""
+    """A line for each batch; its records, if any, are indented below it."""
     columns = ["part", "offsets", "records", "bytes", "time", "codec", "fault"]
     if wide:
         columns = ["partition", "segment", "position", "size_bytes", "base_offset", "last_offset", "record_count"]
@@ -158,7 +163,7 @@ class _Totals:
     notes: int = 0
 
     def add(self, checked: "Checked", folders: list["PartitionFolder"]) -> Row:
-        """Count a file in; the row that tells of it."""
+        """Count a file; its row."""
         self.files += 1
         self.records += checked.records
         self.size_bytes += checked.size_bytes
@@ -192,11 +197,12 @@ class _Totals:
         }
 
     def sentence(self) -> str:
-        """What came of it."""
-        looked = f"{self.files:,} files with {self.records:,} records in {self.size_bytes:,} bytes"
+        """The summary."""
+        looked = f"Checked {self.files:,} files with {self.records:,} records in {self.size_bytes:,} bytes"
         if self.errors:
-            return f"{looked}: {self.errors:,} damaged; what lies around the damage stays readable"
-        return f"{looked}: sound" + (f", {self.notes:,} notes" if self.notes else "")
+            problems = f"{self.errors:,} problem{'' if self.errors == 1 else 's'}"
+            return f"{looked}: {problems}; records outside the damage remain readable"
+        return f"{looked}: no damage" + (f", {self.notes:,} notes" if self.notes else "")
 
 
 def _chosen(
@@ -205,14 +211,14 @@ def _chosen(
     from penstock.cli.data_folder import partition_folders
 
     if not data_dir.is_dir():
-        raise Failure(f"there is no data directory {data_dir}; name it with --data-dir", Exit.NOT_FOUND)
+        raise Failure(f"Data directory {data_dir} does not exist; specify it with --data-dir", Exit.NOT_FOUND)
     if not live and is_locked(data_dir / LOCK):
-        raise Failure(f"a broker runs on {data_dir}; stop it, look at a copy, or say --live")
+        raise Failure(f"A broker is using {data_dir}; stop it, inspect a copy, or add --live")
     folders = partition_folders(disk, data_dir)
     known = {folder.topic for folder in folders}
     for name in topics or []:
         if name not in known:
-            raise Failure(f"{data_dir} has no records of a topic {name!r}", Exit.NOT_FOUND)
+            raise Failure(f"{data_dir} has no records of topic {name!r}", Exit.NOT_FOUND)
     for number in numbers or []:
         held = [folder.partition for folder in folders if not topics or folder.topic in topics]
         if number not in held:
@@ -303,9 +309,7 @@ def _records(disk: "Disk", batch: "BatchRow", folder: "PartitionFolder") -> list
 
 
 def _time(timestamp_ms: object) -> str | None:
-    if not isinstance(timestamp_ms, int) or timestamp_ms < 0:
-        return None
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return moment(timestamp_ms) if isinstance(timestamp_ms, int) and timestamp_ms >= 0 else None
 
 
 def _stream(rows: Iterator[Row], output: Format) -> None:

@@ -1,6 +1,6 @@
-"""The entry point: picks the noun, runs it, and turns what goes wrong into a sentence and an exit code.
+"""The entry point: selects the command, runs it, and turns errors into a sentence and an exit code.
 
-Only the noun that was asked for is imported and built; all of them for ``--help`` and completion.
+Only the command that is run is imported and built; all of them for ``--help`` and completion.
 """
 
 import sys
@@ -14,7 +14,7 @@ try:
     from penstock import __version__
     from penstock.cli.failures import MEANINGS, Exit, code_of, complain, hint_of, note
 except KeyboardInterrupt:
-    # Ctrl-C in the first hundredth of a second: nothing was begun, and nobody wants to read how far Python had come.
+    # Ctrl-C in the first hundredth of a second: nothing was started, and a traceback would be of no use.
     sys.exit(130)
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _COMPLETION: Final = "_PENSTOCK_COMPLETE"
 
 
 def main() -> None:
-    """What the ``penstock`` command calls."""
+    """The entry point of the ``penstock`` command."""
     sys.exit(run(sys.argv[1:]))
 
 
@@ -56,7 +56,7 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return _reader_gone()
     except SystemExit as error:
-        # Click takes a broken pipe for itself: it exits with 1 and swaps stdout for a wrapper.
+        # Click handles a broken pipe itself: it exits with 1 and replaces stdout with a wrapper.
         if type(sys.stdout).__name__ == "PacifyFlushWrapper":
             return _reader_gone()
         return error.code if isinstance(error.code, int) else Exit.FAILED
@@ -67,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
         if code is None:
             if os.environ.get("PENSTOCK_DEBUG"):
                 raise
-            complain(f"unexpected: {type(error).__name__}: {error}; set PENSTOCK_DEBUG=1 to see where, and report it")
+            complain(f"Unexpected {type(error).__name__}: {error}; set PENSTOCK_DEBUG=1 for a traceback, and report it")
             return Exit.FAILED
         text = _text_of(error, arguments)
         if type(error).__name__ == "NoArgsIsHelpError":
@@ -94,7 +94,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
 
 
 def build(only: str = "") -> "typer.Typer":
-    """The command line with one noun, or (when it is none of them) with all."""
+    """The command line with one noun, or with all of them."""
     import typer
 
     # Without markup the epilog keeps its lines.
@@ -108,7 +108,7 @@ def build(only: str = "") -> "typer.Typer":
     )
 
     @root.callback()
-    def options(*, version: bool = typer.Option(False, "--version", help="Say the version and stop.")) -> None:
+    def options(*, version: bool = typer.Option(False, "--version", help="Show the version and exit.")) -> None:
         # The option is answered before Typer is imported; here it is for --help.
         del version
 
@@ -120,7 +120,7 @@ def build(only: str = "") -> "typer.Typer":
 
 
 def _take_aliases(root: "typer.Typer") -> None:
-    """Let every command take the aliases of the options that it has."""
+    """Let every command accept the aliases of its options."""
     from penstock.cli.options import AliasCommand
 
     for command in root.registered_commands:
@@ -132,25 +132,25 @@ def _take_aliases(root: "typer.Typer") -> None:
 
 def _epilog() -> str:
     codes = "; ".join(f"{code.value} {MEANINGS[code]}" for code in Exit)
-    kafka = "Brokers: --bootstrap or PENSTOCK_BOOTSTRAP; 127.0.0.1:9092 when neither is given."
-    http = "Queues, sinks and the cluster: --http or PENSTOCK_HTTP; 127.0.0.1:8080 when neither is given."
+    kafka = "Brokers: --bootstrap or PENSTOCK_BOOTSTRAP, by default 127.0.0.1:9092."
+    http = "Queues, sinks and the cluster: --http or PENSTOCK_HTTP, by default 127.0.0.1:8080."
     return f"Exit codes: {codes}. {kafka} {http}"
 
 
 def _flushed(code: int) -> int:
-    # Here, where a broken pipe is expected, and not when Python exits.
+    # Here, where a broken pipe is handled, and not when Python exits.
     sys.stdout.flush()
     return code
 
 
 def _reader_gone() -> int:
-    # Python would complain once more when it flushes stdout at exit.
+    # Python would fail again when it flushes stdout at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return Exit.BROKEN_PIPE
 
 
 def _code_of_typer(error: Exception) -> int | None:
-    """Usage errors of the parser. Typer carries its own copy of Click or uses the real one, so the class is asked for."""
+    """The exit code of errors of the parser. Typer has its own copy of Click or uses the real one, so the class is derived."""
     typer = sys.modules.get("typer")
     if typer is None:
         return None
@@ -169,7 +169,7 @@ _PARSER_WORDS: Final = (
     ("Input should be greater than or equal to", "it must be at least"),
     ("Input should be less than or equal to", "it must be at most"),
 )
-"""What the parser says to programmers, and what people are told."""
+"""Messages of the parser, and what is shown instead."""
 
 
 def _text_of(error: Exception, arguments: Sequence[str]) -> str:
@@ -192,7 +192,7 @@ def _text_of(error: Exception, arguments: Sequence[str]) -> str:
 
 
 def _with_option_last(error: Exception, arguments: Sequence[str]) -> str | None:
-    """The same command line with an option after the command that has it, where it was written before; None for other mistakes."""
+    """For an option before the command that has it: the command line with the option after the command. None for other mistakes."""
     import shlex
 
     from penstock.cli.options import options_of

@@ -2,14 +2,14 @@
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 import typer.core
 
-from penstock.cli.failures import Exit, Failure
+from penstock.cli.failures import Exit, Failure, code_of, note
 from penstock.cli.output import Format
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ COMPLETION_TIMEOUT_MS = 1_000
 
 
 def complete_topic(incomplete: str) -> list[str]:
-    """Topic names for the shell, when a broker answers at once at the usual place."""
+    """Topic names for the shell, if a broker answers quickly at the usual address."""
     return _complete("topics", incomplete)
 
 
@@ -52,7 +52,11 @@ def _complete(what: str, incomplete: str) -> list[str]:
 Bootstrap = Annotated[
     str,
     typer.Option(
-        "--bootstrap", "-b", envvar="PENSTOCK_BOOTSTRAP", metavar="HOST:PORT[,...]", help="Brokers to ask first."
+        "--bootstrap",
+        "-b",
+        envvar="PENSTOCK_BOOTSTRAP",
+        metavar="HOST:PORT[,...]",
+        help="Connect to the cluster through these brokers.",
     ),
 ]
 Http = Annotated[
@@ -61,16 +65,15 @@ Http = Annotated[
         "--http",
         envvar="PENSTOCK_HTTP",
         metavar="HOST:PORT[,...]",
-        help="HTTP of the broker, or of nodes: the first that answers is asked.",
+        help="Use the HTTP API at this address; of several, the first that answers.",
     ),
 ]
 Timeout = Annotated[
-    float, typer.Option("--request-timeout", metavar="SECONDS", min=0.001, help="How long to wait for a broker.")
+    float, typer.Option("--request-timeout", metavar="SECONDS", min=0.001, help="Wait at most this long for a broker.")
 ]
 Output = Annotated[
-    Format, typer.Option("--output", "-o", help="A table for people, JSON for programs; --json is short for json.")
+    Format, typer.Option("--output", "-o", help="Print a table, or JSON for programs; --json is short for json.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="The same as --output json.")]
 _JSON: Final = "--json"
 
 
@@ -93,7 +96,7 @@ class AliasCommand(typer.core.TyperCommand):
     """A command that also takes ``--json`` for ``--output json``, and ``--bootstrap-server``, Kafka's word, for ``--bootstrap``."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        """Before the parser looks: what stands behind ``--`` is not for it."""
+        """Rewrite the aliases for the parser; what follows ``--`` is left as it is."""
         known = {name for parameter in self.params for name in parameter.opts}
         end = args.index("--") if "--" in args else len(args)
         own, rest = args[:end], args[end:]
@@ -104,35 +107,50 @@ class AliasCommand(typer.core.TyperCommand):
         return super().parse_args(ctx, own + rest)
 
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan only.")]
-YesToPlan = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; a program has to say it.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask (only a terminal is asked).")]
-IfExists = Annotated[bool, typer.Option("--if-exists", help="Fine when it is gone already.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")]
+YesToPlan = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; required without a terminal.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask (it only asks on a terminal).")]
+IfExists = Annotated[bool, typer.Option("--if-exists", help="Succeed if it does not exist.")]
 
 
 def ask_first(question: str, undone: str, *, yes: bool) -> None:
-    """Ask whoever sits at a terminal; a failure that says ``undone`` when the answer is no. A program is not asked."""
+    """Ask on a terminal, and fail with ``undone`` if the answer is no. A program is not asked."""
     if not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
         raise Failure(undone, Exit.FAILED)
 
 
+def remove_each(
+    names: Iterable[str], kind: str, remove: Callable[[str], None], *, if_exists: bool, done: str = "Removed"
+) -> None:
+    """Remove things one after the other, and report each; one that does not exist is an error unless ``if_exists``."""
+    for name in names:
+        try:
+            remove(name)
+        except Exception as error:
+            if not if_exists or code_of(error) is not Exit.NOT_FOUND:
+                raise
+            note(f"{kind.capitalize()} {name} does not exist")
+        else:
+            note(f"{done} {kind} {name}")
+
+
 def ask_about_plan(question: str, undone: str, doing: str, *, yes: bool) -> None:
-    """The same for what shows a plan first. A program has not looked at it, so it has to say ``--yes``: wrong usage when it does not."""
+    """The same for a command that shows a plan first. A program has not seen the plan, so it is wrong usage without ``--yes``."""
     if not yes and not sys.stdin.isatty():
-        raise Failure(f"nobody is there to ask: add --yes to {doing}, or --dry-run to look", Exit.USAGE)
+        raise Failure(f"Cannot ask without a terminal: add --yes to {doing}, or --dry-run to show the plan", Exit.USAGE)
     ask_first(question, undone, yes=yes)
 
 
-TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", autocompletion=complete_topic)]
+TopicName = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", autocompletion=complete_topic)]
 TopicNames = Annotated[
-    list[str], typer.Argument(metavar="TOPIC...", help="One topic or more.", autocompletion=complete_topic)
+    list[str], typer.Argument(metavar="TOPIC...", help="Names of one or more topics.", autocompletion=complete_topic)
 ]
-GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group.", autocompletion=complete_group)]
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.", autocompletion=complete_group)]
 WorkGroup = Annotated[
-    str, typer.Option("--group", "-g", help="The group that works on the topic.", autocompletion=complete_group)
+    str, typer.Option("--group", "-g", help="Group that consumes the topic as a queue.", autocompletion=complete_group)
 ]
 GroupNames = Annotated[
-    list[str], typer.Argument(metavar="GROUP...", help="One group or more.", autocompletion=complete_group)
+    list[str], typer.Argument(metavar="GROUP...", help="Names of one or more groups.", autocompletion=complete_group)
 ]
 TIMEOUT_S_DEFAULT = 30.0
 
@@ -146,7 +164,7 @@ def connected(bootstrap: str, timeout_s: float) -> "Cluster":
 
 
 def queue_admin(http: str, timeout_s: float) -> "QueueAdmin":
-    """For one command that looks at queues."""
+    """For one command that inspects queues."""
     from penstock.client import QueueAdmin
 
     with _address_of("--http"):
@@ -154,7 +172,7 @@ def queue_admin(http: str, timeout_s: float) -> "QueueAdmin":
 
 
 def cluster_state(http: str, timeout_s: float) -> "ClusterState":
-    """For one command that looks after a cluster."""
+    """For one command that administers a cluster."""
     from penstock.client.cluster_state import ClusterState
 
     with _address_of("--http"):
@@ -162,7 +180,7 @@ def cluster_state(http: str, timeout_s: float) -> "ClusterState":
 
 
 def numbers(http: str, timeout_s: float) -> "Numbers":
-    """For one command that asks how something stands."""
+    """For one command that shows statistics."""
     from penstock.client.numbers import Numbers
 
     with _address_of("--http"):
@@ -178,7 +196,7 @@ def queue_client(http: str, timeout_s: float, owner: str | None) -> "QueueClient
 
 
 def sink_client(http: str, timeout_s: float) -> "SinkClient":
-    """For one command that looks after sinks. Nobody waits for a broker that is not there."""
+    """For one command that administers sinks. It does not wait for a broker that is down."""
     from penstock.client import SinkClient
 
     with _address_of("--http"):
@@ -187,7 +205,7 @@ def sink_client(http: str, timeout_s: float) -> "SinkClient":
 
 @contextmanager
 def _address_of(flag: str) -> Iterator[None]:
-    """An address that cannot be read is the caller's mistake."""
+    """Report an address that cannot be parsed as wrong usage."""
     try:
         yield
     except ValueError as error:
@@ -195,7 +213,7 @@ def _address_of(flag: str) -> Iterator[None]:
 
 
 def parse_pairs(texts: list[str] | None, flag: str) -> dict[str, str]:
-    """``NAME=VALUE`` options as a dict; a value may hold further equal signs."""
+    """``NAME=VALUE`` options as a dict; a value may contain equal signs."""
     pairs: dict[str, str] = {}
     for text in texts or []:
         name, equals, value = text.partition("=")

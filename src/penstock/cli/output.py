@@ -35,7 +35,7 @@ class Format(StrEnum):
 
 
 def emit(rows: Iterable[Row], columns: Sequence[str], output: Format, *, nothing: str = "") -> None:
-    """Print rows. ``columns`` are the table's; the JSON has all there is. ``nothing`` is said of an empty table, on stderr."""
+    """Print rows. ``columns`` are the table's; the JSON has all there is. ``nothing`` is printed on stderr in place of an empty table."""
     listed = list(rows)
     if output is Format.JSON:
         emit_document(listed)
@@ -48,8 +48,13 @@ def emit(rows: Iterable[Row], columns: Sequence[str], output: Format, *, nothing
         print(nothing, file=sys.stderr)
 
 
+def picked(items: Iterable[object], columns: Mapping[str, str]) -> list[Row]:
+    """A row for each item, with the attributes that ``columns`` names by their headings."""
+    return [{heading: getattr(item, attribute) for heading, attribute in columns.items()} for item in items]
+
+
 def emit_one(row: Row, output: Format) -> None:
-    """Print one thing for programs: a document, or a line. What people see of it is the command's own."""
+    """Print one object for programs: a document, or a line. The command prints the table for people itself."""
     if output is Format.JSON:
         emit_document(row)
     else:
@@ -71,7 +76,7 @@ def to_json(row: Row) -> str:
 
 
 def print_table(rows: Sequence[Row], columns: Sequence[str], title: str | None = None) -> None:
-    """Rows under headings; numbers to the right."""
+    """Rows under headings; numbers are right-aligned."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
@@ -88,7 +93,7 @@ def print_table(rows: Sequence[Row], columns: Sequence[str], title: str | None =
 
 
 class StreamedTable:
-    """Rows under one line of headings, each printed when it is given. Columns only ever grow: by a page's widest cell."""
+    """Rows under one line of headings, printed as they come. Columns only grow, to the widest cell of a page."""
 
     def __init__(self, columns: Sequence[str], numbers: Collection[str] = ()) -> None:
         self._columns = columns
@@ -119,7 +124,7 @@ class StreamedTable:
 
 
 def one_line(value: Value) -> str:
-    """The same as :func:`as_text`, with control characters written out."""
+    """As :func:`as_text`, with control characters escaped."""
     return as_text(value).translate(_CONTROLS)
 
 

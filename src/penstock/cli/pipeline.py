@@ -1,8 +1,8 @@
-"""``penstock pipeline``: check and run pipeline files, run the built-in ones, and see what runs.
+"""``penstock pipeline``: checks and runs pipeline files and built-in pipelines, and shows what is running.
 
-A run goes on in this process until it ends, fails or is stopped; ``--detach`` starts another process for it. Exit codes of a run: 0 when
-all is done or when it was told to stop (Ctrl-C, SIGTERM, ``stop``), 1 when it failed, 2 for a wrong file or wrong options, 3 when
-a topic is not there, 4 when no broker answers.
+A pipeline runs in this process until it ends, fails or is stopped; ``--detach`` starts another process for it. Exit codes of a run: 0 if
+it ended or was stopped (Ctrl-C, SIGTERM, ``stop``), 1 if it failed, 2 for an invalid file or invalid options, 3 if a topic does
+not exist, 4 if no broker answers.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 app = typer.Typer(
-    help="Run pipelines on Spark: files, and ready-made ones.",
+    help="Run pipelines on Spark: from files, and built-in ones.",
     no_args_is_help=True,
     cls=BuiltinGroup,
     rich_markup_mode=None,
@@ -62,14 +62,16 @@ app = typer.Typer(
 START_WAIT_S: Final = 120.0
 POLL_S: Final = 0.2
 LOG_VARIABLE: Final = "PENSTOCK_PIPELINE_LOG"
-"""How a detached process learns where its output goes."""
+"""Tells a detached process where its output goes."""
 
-FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A pipeline file (TOML).")]
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The pipeline.")]
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="Pipeline file (TOML).")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the pipeline.")]
 Sets = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Instead of what the file says, as source.start=latest; repeat it."
+        "--set",
+        metavar="KEY=VALUE",
+        help="Override a setting of the file, such as source.start=latest; can be repeated.",
     ),
 ]
 
@@ -83,13 +85,13 @@ def mount(root: typer.Typer) -> None:
 def check(
     file: FileArgument,
     sets: Sets = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Let Spark look at the queries, and show the columns.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Have Spark check the queries, and show the columns.")] = False,
     bootstrap: Bootstrap = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Check a file without running it: every mistake with its line and what to write instead.
+    """Check a file without running it.
 
-    Needs neither Spark nor a broker; --deep needs Spark.
+    Shows every mistake with its line and a correction. Requires neither Spark nor a broker; --deep requires Spark.
     """
     from penstock.spark.pipelines.loading import load
 
@@ -97,7 +99,7 @@ def check(
     views: list[Row] = []
     pipeline: Pipeline | None = None
     try:
-        with _told(FileErrors):
+        with _reported(FileErrors):
             pipeline = load(file, parse_pairs(sets, "--set"))
             views = _analysed(pipeline, bootstrap) if deep else []
     except FileErrors as error:
@@ -133,12 +135,15 @@ def run(
     yes: Yes = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Run a pipeline file until it ends or is stopped (Ctrl-C, SIGTERM, penstock pipeline stop)."""
+    """Run a pipeline file.
+
+    Runs until the pipeline ends or is stopped (Ctrl-C, SIGTERM, penstock pipeline stop).
+    """
     from penstock.spark.pipelines.builtin import builtin_named
     from penstock.spark.pipelines.loading import load
     from penstock.spark.pipelines.run import run_file
 
-    with _told():
+    with _reported():
         pipeline = load(file, parse_pairs(sets, "--set"))
     given = RunOptions(bootstrap, master, name, conf, state_dir, yes, output, checkpoint, trigger, once, rate, detach)
     if pipeline.arguments is None:
@@ -149,7 +154,7 @@ def run(
 
 
 def run_builtin(builtin: Builtin[Arguments], arguments: Arguments, given: RunOptions) -> None:
-    """What the command of a built-in does."""
+    """Run the command of a built-in pipeline."""
     from penstock.spark.pipelines.model import NAME_LENGTH_MAX, Pipeline, PipelineHead
 
     called = "-".join(filter(None, (builtin.name, arguments.subject())))
@@ -160,21 +165,27 @@ def run_builtin(builtin: Builtin[Arguments], arguments: Arguments, given: RunOpt
 
 @app.command("ls")
 def list_all(state_dir: StateDir = None, output: Output = Format.TABLE) -> None:
-    """List pipelines: what runs, and how the last run of the others ended."""
-    with _told():
+    """List pipelines.
+
+    Shows those that are running, and how the last run of the others ended.
+    """
+    with _reported():
         runs = _registry(state_dir).all()
     columns = ["name", "kind", "state", "rows_read", "rows_per_second", "lag", "last_batch", "started", "pid"]
     rows = [_row(each) for each in runs]
     if output is Format.TABLE:
-        # A number that is a name: not one to group by thousands.
+        # This number is a name, and must not be grouped by thousands.
         rows = [{**_for_people(row), "pid": str(row["pid"])} for row in rows]
-    emit(rows, columns, output, nothing="no pipeline has run yet; see penstock pipeline run --help")
+    emit(rows, columns, output, nothing="No pipeline has run yet; see penstock pipeline run --help")
 
 
 @app.command("status")
 def status(name: NameArgument, state_dir: StateDir = None, output: Output = Format.TABLE) -> None:
-    """Say how a pipeline stands: rows a second, lag, the last batch; of one that failed, why."""
-    with _told():
+    """Show the status of a pipeline.
+
+    Shows rows per second, lag and the last batch, and for a failed pipeline the reason.
+    """
+    with _reported():
         run = _registry(state_dir).load(name)
     if output is not Format.TABLE:
         emit_one(_row(run), output)
@@ -203,17 +214,21 @@ def status(name: NameArgument, state_dir: StateDir = None, output: Output = Form
 def stop(
     name: NameArgument,
     timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait for the end.")
+        float,
+        typer.Option("--timeout", metavar="SECONDS", min=0, help="Wait at most this long for the pipeline to end."),
     ] = 90.0,
-    kill: Annotated[bool, typer.Option("--kill", help="Kill it when it has not ended by then.")] = False,
+    kill: Annotated[bool, typer.Option("--kill", help="Kill the pipeline if it has not ended by then.")] = False,
     state_dir: StateDir = None,
 ) -> None:
-    """Stop a pipeline: the batch at hand ends first. Run again, it goes on from there."""
-    with _told():
+    """Stop a pipeline after the current batch.
+
+    When it is run again, it continues from there.
+    """
+    with _reported():
         registry = _registry(state_dir)
         found = registry.load(name)
     if found.state not in ALIVE:
-        note(f"pipeline {name} does not run: {found.state}")
+        note(f"Pipeline {name} is not running: {found.state}")
         return
     os.kill(found.pid, signal.SIGTERM)
     ended = _wait(lambda: None if (now := registry.load(name)).state in ALIVE else now, timeout)
@@ -221,40 +236,46 @@ def stop(
         os.kill(found.pid, signal.SIGKILL)
         ended = _wait(lambda: None if (now := registry.load(name)).state in ALIVE else now, timeout)
     if ended is None:
-        raise Failure(f"pipeline {name} (pid {found.pid}) has not ended after {timeout:g} s; wait, or add --kill")
-    note(f"pipeline {name} is {ended.state}")
+        raise Failure(f"Pipeline {name} (pid {found.pid}) has not ended after {timeout:g} s; wait, or add --kill")
+    note(f"Pipeline {name} is {ended.state}")
 
 
 @app.command("forget")
 def forget(
     name: NameArgument,
     checkpoint: Annotated[
-        bool, typer.Option("--checkpoint", help="Remove its checkpoint too: run again, it begins anew.")
+        bool,
+        typer.Option("--checkpoint", help="Delete its checkpoint too, so that a new run starts from the beginning."),
     ] = False,
     state_dir: StateDir = None,
 ) -> None:
-    """Forget a pipeline that does not run; its checkpoint stays unless --checkpoint is given."""
-    with _told():
+    """Forget a pipeline that is not running.
+
+    Its checkpoint is kept unless --checkpoint is given.
+    """
+    with _reported():
         registry = _registry(state_dir)
         run = registry.load(name)
         if checkpoint:
             _remove_checkpoint(registry, run)
         registry.forget(name)
     kept = f"; its checkpoint is still in {run.checkpoint}" if run.checkpoint else ""
-    note(f"forgot pipeline {name}{' and its checkpoint' if checkpoint else kept}")
+    note(f"Forgot pipeline {name}{' and deleted its checkpoint' if checkpoint else kept}")
 
 
 def _remove_checkpoint(registry: Registry, run: Run) -> None:
-    """Remove it where this program made it. Another folder may hold what is not a checkpoint, or be on another machine."""
+    """Delete the checkpoint if this program created it. Another folder may contain other files, or be on another machine."""
     folder = Path(run.checkpoint or registry.checkpoint(run.name))
     ours = (registry.folder / "checkpoints").resolve()
     if ours not in folder.resolve().parents:
         raise PipelineUsageError(
-            f"the checkpoint of {run.name} is not in the state folder: remove {run.checkpoint} yourself, then forget {run.name} without --checkpoint"
+            f"The checkpoint of {run.name} is not in the state folder; remove {run.checkpoint} yourself, then forget {run.name} without --checkpoint"
         )
     if run.state in ALIVE:
-        raise PipelineError(f"pipeline {run.name} is running (pid {run.pid}); penstock pipeline stop {run.name} first")
-    # Whoever starts it at this moment waits for nothing, and must not lose its checkpoint.
+        raise PipelineError(
+            f"Pipeline {run.name} is running (pid {run.pid}); run penstock pipeline stop {run.name} first"
+        )
+    # A process that starts it at this moment must not lose its checkpoint.
     with registry.running(run.name):
         if folder.exists():
             shutil.rmtree(folder)
@@ -265,7 +286,7 @@ def _execute(pipeline: Pipeline, given: RunOptions, work: Callable[[Execution], 
     from penstock.spark.pipelines.run import Execution, RunSettings, session_of
     from penstock.spark.sessions import need_spark
 
-    with _told():
+    with _reported():
         need_spark()
     head = pipeline.head
     registry = _registry(given.state_dir)
@@ -277,8 +298,8 @@ def _execute(pipeline: Pipeline, given: RunOptions, work: Callable[[Execution], 
     checkpoint = given.checkpoint or head.checkpoint
     other = registry.continued_file(name, file, checkpoint or str(registry.checkpoint(name))) if streams else None
     if other is not None:
-        note(f"continues from the checkpoint of {other}; use --name or --checkpoint to start anew")
-    # The process that was started for it is told by its environment: -d may stand in one word with others.
+        note(f"Continues from the checkpoint of {other}; use --name or --checkpoint to start from the beginning")
+    # The detached process is recognized by its environment, since -d may be part of a group of short options.
     if given.detach and LOG_VARIABLE not in os.environ:
         _detach(registry, name)
         return
@@ -296,8 +317,8 @@ def _execute(pipeline: Pipeline, given: RunOptions, work: Callable[[Execution], 
         log=str(registry.log(name)),
         streams=streams,
     )
-    with _told(), TerminalScreen(given.output, yes=given.yes) as screen:
-        # All that a detached process says is in its log already.
+    with _reported(), TerminalScreen(given.output, yes=given.yes) as screen:
+        # All output of a detached process is in its log already.
         log = None if LOG_VARIABLE in os.environ else SparkLog(registry.log(name))
         begin = session_of if log is None else log.around(session_of)
         execution = Execution(settings, registry, screen, begin)
@@ -305,7 +326,7 @@ def _execute(pipeline: Pipeline, given: RunOptions, work: Callable[[Execution], 
             run = execution.execute(work)
         except Exception:
             if log is not None:
-                log.tell()
+                log.point_out()
             raise
         finally:
             execution.close()
@@ -314,7 +335,7 @@ def _execute(pipeline: Pipeline, given: RunOptions, work: Callable[[Execution], 
         if streams:
             screen.clear()
             if given.output is Format.TABLE:
-                note(f"pipeline {name} is {run.state}: {rows_read(run)}")
+                note(f"Pipeline {name} is {run.state}: {rows_read(run)}")
             else:
                 emit_one(_row(run), given.output)
 
@@ -329,7 +350,7 @@ def _trigger(given: RunOptions, of_file: str) -> ReadTrigger:
 
 
 def _detach(registry: Registry, name: str) -> None:
-    """Start another process for the same command, and say when it runs."""
+    """Start another process for the same command, and report when it runs."""
     with registry.running(name):
         log = registry.log(name)
     arguments = [argument for argument in sys.argv[1:] if argument not in ("--detach", "-d")]
@@ -351,16 +372,16 @@ def _detach(registry: Registry, name: str) -> None:
             run = registry.load(name)
         except PipelineNotFoundError:
             return None
-        # One that failed is about to end, and its exit code says how.
+        # A failed process is about to end, and its exit code shows why.
         told = run.pid == child.pid and run.state not in (PipelineState.STARTING, PipelineState.FAILED)
         return _Settled(None, run) if told else None
 
     found = _wait(settled, START_WAIT_S)
     if found is not None and found.code:
         tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-LOG_LINES:])
-        raise Failure(f"pipeline {name} did not start; {log} ends with:\n{tail}", _exit_of(found.code))
+        raise Failure(f"Pipeline {name} did not start; {log} ends with:\n{tail}", _exit_of(found.code))
     state = "still starting" if found is None else "done" if found.run is None else found.run.state
-    note(f"pipeline {name} is {state}, pid {child.pid}; its log is {log}")
+    note(f"Pipeline {name} is {state}, pid {child.pid}; its log is {log}")
 
 
 class _Settled(NamedTuple):
@@ -386,8 +407,8 @@ def _registry(state_dir: str | None) -> Registry:
 
 
 @contextmanager
-def _told(*left_alone: type[Exception]) -> Iterator[None]:
-    """What goes wrong with pipelines, as a sentence and an exit code; but for those that the caller tells itself."""
+def _reported(*left_alone: type[Exception]) -> Iterator[None]:
+    """Turn errors of pipelines into a sentence and an exit code, except those that the caller reports itself."""
     try:
         yield
     except left_alone:
@@ -406,7 +427,7 @@ def _told(*left_alone: type[Exception]) -> Iterator[None]:
 
 
 def _of_spark(error: Exception) -> Failure | None:
-    """What Spark, and our parts in it, have to say to people; None for what is none of theirs. Whoever raised it has imported its module."""
+    """An error of Spark, or of our parts in it; None for any other. Its module has been imported by the code that raised it."""
     names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
     if names & {"penstock.spark.errors.OptionError", "penstock.spark.sessions.SparkMissing"}:
         return Failure(str(error), Exit.USAGE)
@@ -473,7 +494,7 @@ def _row(run: Run) -> Row:
 
 
 def _for_people(row: Row) -> Row:
-    """A table says of its rows what programs find documented: they were read, and perhaps fewer or more were written."""
+    """In a table the heading shows what the documentation explains to programs: these rows were read, not written."""
     return {**row, "rows_read": row["rows"]}
 
 

@@ -1,4 +1,4 @@
-"""The built-in pipelines as commands: each is made of the struct that declares what it is told, when it is asked for."""
+"""The built-in pipelines as commands: each is made from the struct that declares its arguments, when it is needed."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from penstock.spark.pipelines.builtin import MODULES, builtin_named
 if TYPE_CHECKING:
     from penstock.spark.pipelines.builtin import Arguments, Builtin
 
-# What every built-in takes beside its own; (name, type, default).
+# Options of every built-in pipeline: (name, type, default).
 _ALWAYS: tuple[tuple[str, object, object], ...] = (
     ("bootstrap", Bootstrap, None),
     ("master", Master, "local[*]"),
@@ -53,7 +53,7 @@ _OF_STREAMS: tuple[tuple[str, object, object], ...] = (
 
 
 class BuiltinGroup(typer.core.TyperGroup):
-    """Imports a built-in only when its command, or the list of all, is asked for."""
+    """Imports a built-in pipeline only for its command, or for the list of all."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return [*super().list_commands(ctx), *MODULES]
@@ -97,7 +97,7 @@ def _function(builtin: Builtin[Arguments]) -> Any:
 
 
 def arguments_of(kind: type[Arguments], given: dict[str, Any]) -> Arguments:
-    """What was typed, as the built-in has declared it."""
+    """The options as the struct of the built-in pipeline."""
     values = {
         name: tuple(value) if isinstance(value, list) else value for name, value in given.items() if value is not None
     }

@@ -16,7 +16,7 @@ Bootstrap = Annotated[
         "-b",
         envvar="PENSTOCK_BOOTSTRAP",
         metavar="HOST:PORT[,...]",
-        help="Brokers to ask first.  [default: the file's, or 127.0.0.1:9092]",
+        help="Connect to the cluster through these brokers.  [default: as the file has, or 127.0.0.1:9092]",
     ),
 ]
 Master = Annotated[
@@ -25,32 +25,38 @@ Master = Annotated[
         "--master",
         envvar="PENSTOCK_SPARK_MASTER",
         metavar="URL",
-        help="Where Spark runs: local[*], spark://, k8s://, yarn, sc://.",
+        help="Run Spark here: local[*], spark://, k8s://, yarn, sc://.",
     ),
 ]
-Name = Annotated[str | None, typer.Option("--name", help="What ls, status and stop call it.")]
-Conf = Annotated[list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; repeat it.")]
+Name = Annotated[str | None, typer.Option("--name", help="Use this name for ls, status and stop.")]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="Set a Spark setting; can be repeated.")
+]
 StateDir = Annotated[
     str | None,
-    typer.Option("--state-dir", envvar="PENSTOCK_STATE_DIR", metavar="DIR", help="Where runs are remembered."),
+    typer.Option(
+        "--state-dir", envvar="PENSTOCK_STATE_DIR", metavar="DIR", help="Store the state of runs in this directory."
+    ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Checkpoint = Annotated[
     str | None,
     typer.Option(
-        "--checkpoint", metavar="DIR", help="Where Spark keeps how far it is.  [default: in the state folder]"
+        "--checkpoint", metavar="DIR", help="Store the checkpoint of Spark here.  [default: in the state folder]"
     ),
 ]
-Trigger = Annotated[str | None, typer.Option("--trigger", metavar="TIME", help='A batch every so often, as "10s".')]
-Once = Annotated[bool, typer.Option("--once", help="Do all there is, then end.")]
-Rate = Annotated[int | None, typer.Option("--rate", min=1, metavar="N", help="Records a batch reads at most.")]
-Detach = Annotated[bool, typer.Option("--detach", "-d", help="Run in the background; a log is in the state folder.")]
-Output = Annotated[Format, typer.Option("--output", "-o", help="A table for people, JSON for programs.")]
+Trigger = Annotated[
+    str | None, typer.Option("--trigger", metavar="TIME", help='Start a batch at this interval, such as "10s".')
+]
+Once = Annotated[bool, typer.Option("--once", help="Process all existing records, then end.")]
+Rate = Annotated[int | None, typer.Option("--rate", min=1, metavar="N", help="Read at most N records per batch.")]
+Detach = Annotated[bool, typer.Option("--detach", "-d", help="Run in the background, with a log in the state folder.")]
+Output = Annotated[Format, typer.Option("--output", "-o", help="Print a table, or JSON for programs.")]
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """What was typed of these."""
+    """The values of these options."""
 
     bootstrap: str | None = None
     master: str = "local[*]"

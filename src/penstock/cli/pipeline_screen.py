@@ -1,4 +1,4 @@
-"""What a running pipeline shows: on a terminal one line that is written over, elsewhere a line now and then; results on stdout."""
+"""What a running pipeline shows: on a terminal one line that is updated, elsewhere a line from time to time; results on stdout."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ LOG_LINES: Final = 20
 
 
 class SparkLog:
-    """Where Java and the workers write what they would write on the terminal: traces of what is told there in a sentence."""
+    """Collects what Java and the workers would write on the terminal: traces of errors that are shown there in a sentence."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._begin = path.stat().st_size if path.exists() else 0
 
     def around(self, make: Callable[[S], T]) -> Callable[[S], T]:
-        """Make a session whose processes write here; when it does not start, they have said why."""
+        """Make a session whose processes write here; show the end of it if the session does not start."""
 
         def made(settings: S) -> T:
             try:
@@ -44,13 +44,13 @@ class SparkLog:
 
         return made
 
-    def tell(self) -> None:
-        """After a failure: where to read on."""
+    def point_out(self) -> None:
+        """After a failure, show where the log is."""
         if self._said():
-            note(f"what Spark said is in {self._path}")
+            note(f"The output of Spark is in {self._path}")
 
     def close(self) -> None:
-        """Leave no file in which nothing stands."""
+        """Remove the file if it is empty."""
         if self._path.exists() and not self._path.stat().st_size:
             self._path.unlink()
 
@@ -79,7 +79,7 @@ class TerminalScreen:
         self.clear()
 
     def show(self, run: Run) -> None:
-        """The line of progress, or nothing when one was written a moment ago."""
+        """Show the line of progress, unless one was written a moment ago."""
         if self._live:
             sys.stderr.write(f"\r\x1b[K{line_of(run)}")
             sys.stderr.flush()
@@ -111,21 +111,21 @@ class TerminalScreen:
         note(text)
 
     def stopping(self) -> None:
-        """Ctrl-C was heard, though the end may take a while."""
+        """Confirm Ctrl-C, since the end may take a while."""
         say_at_once("\nstopping..." if self._drawn else "stopping...")
         self._drawn = False
 
     def need_answer(self) -> None:
-        """Refuse to begin what must be asked for when nobody can answer."""
+        """Refuse to start if it will have to ask and there is no terminal."""
         if not self._yes and not sys.stdin.isatty():
-            raise Failure("this asks before it acts, and nobody is there to ask: add --yes", Exit.USAGE)
+            raise Failure("Cannot ask for confirmation without a terminal: add --yes", Exit.USAGE)
 
     def confirm(self, question: str) -> bool:
         """Ask, unless ``--yes`` was given."""
         if self._yes:
             return True
         if not sys.stdin.isatty():
-            raise Failure(f"{question} Nobody is there to ask: add --yes", Exit.USAGE)
+            raise Failure(f"{question} Cannot ask without a terminal: add --yes", Exit.USAGE)
         import typer
 
         self.clear()
@@ -133,11 +133,11 @@ class TerminalScreen:
 
 
 def line_of(run: Run) -> str:
-    """How it goes, in one line."""
+    """The progress in one line."""
     batch = "no batch yet" if run.last_batch is None else f"batch {run.last_batch:,}"
     waiting = sum(query.batch_id is None for query in run.queries)
     if 0 < waiting < len(run.queries):
-        # One that has nothing to do, as for bad values that do not come, may never have one.
+        # A query without input, such as one for bad values, may never have a batch.
         batch = f"{waiting} of {len(run.queries)} queries without a batch yet"
     lag = "" if run.lag is None else f", lag {run.lag:,}"
     return f"{run.name}: {batch}, {run.rows_per_second:,.0f} rows/s{lag}, {rows_read(run)}"

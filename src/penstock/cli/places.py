@@ -1,4 +1,4 @@
-"""How people name a place in a topic: earliest, latest, an offset, a moment; and a record: ``TOPIC/PARTITION@OFFSET``."""
+"""How people write a position in a topic: earliest, latest, an offset, a time; and a record: ``TOPIC/PARTITION@OFFSET``."""
 
 import re
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from penstock.client import Cluster, TopicPartition
 
 MOMENT_MS_MIN: Final = 100_000_000_000
-"""A bare number from here on is a moment in milliseconds (March 1973), below it an offset. ``offset:N`` says it outright."""
+"""A bare number is a time in milliseconds from here on (March 1973), and an offset below. ``offset:N`` is always an offset."""
 
 
 class ReadFrom(NamedTuple):
-    """Exactly one of them is set; all None with ``latest`` False is the earliest."""
+    """At most one of these is set; none of them means the earliest."""
 
     latest: bool = False
     offset: int | None = None
@@ -37,22 +37,22 @@ _RECORD: Final = re.compile(r"([^/@]+)/([0-9]{1,9})@([0-9]{1,18})", re.ASCII)
 
 
 def parse_record(text: str) -> RecordPlace:
-    """``orders/0@42``, as the APIs give it."""
+    """Parse ``orders/0@42``, as the APIs write it."""
     found = _RECORD.fullmatch(text)
     if found is None:
-        raise Failure(f"{text!r} names no record: write TOPIC/PARTITION@OFFSET, as orders/0@42", Exit.USAGE)
+        raise Failure(f"{text!r} is not a record: write TOPIC/PARTITION@OFFSET, for example orders/0@42", Exit.USAGE)
     return RecordPlace(found[1], int(found[2]), int(found[3]))
 
 
 def moment(time_ms: int | None) -> str | None:
-    """A moment as people read it and ``--from`` takes it."""
+    """A time as people read it and ``--from`` accepts it."""
     if time_ms is None:
         return None
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def partitions_there(numbers: Sequence[int]) -> str:
-    """What a topic has, for who asked for a partition that it has not."""
+    """Which partitions a topic has, for an error about one that it does not have."""
     if not numbers:
         return "has no partitions"
     low, high = min(numbers), max(numbers)
@@ -73,20 +73,20 @@ def parse_place(text: str, flag: str = "--from") -> ReadFrom:
 
 
 def parse_moment(text: str, flag: str) -> int:
-    """Milliseconds since 1970, of an ISO text or of that number itself."""
+    """Milliseconds since 1970, from an ISO date and time or from that number."""
     if text.isascii() and text.isdigit():
         return int(text)
     try:
         return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
     except ValueError as error:
-        wanted = "a moment as 2026-01-31T12:00:00Z, 2026-01-31, or milliseconds since 1970"
+        wanted = "a time such as 2026-01-31T12:00:00Z or 2026-01-31, or milliseconds since 1970"
         if flag == "--from":
             wanted = f"earliest, latest, an offset, or {wanted}"
         raise Failure(f"{flag} {text!r}: write {wanted}", Exit.USAGE) from error
 
 
 def resolve(cluster: "Cluster", places: Sequence["TopicPartition"], place: ReadFrom) -> dict["TopicPartition", int]:
-    """The offset to start at in each partition. An offset that one partition alone was asked for must be there."""
+    """The offset to start at in each partition. For a single partition, a given offset must exist."""
     from penstock.client import list_offsets, watermarks
 
     bounds = watermarks(cluster, places)
@@ -99,7 +99,7 @@ def resolve(cluster: "Cluster", places: Sequence["TopicPartition"], place: ReadF
             if not first <= place.offset <= end:
                 topic, partition = places[0]
                 raise Failure(
-                    f"{topic}/{partition} holds the offsets from {first} to below {end}; {place.offset} is outside"
+                    f"Offset {place.offset} is out of range: {topic}/{partition} has the offsets from {first} up to, but not including, {end}"
                 )
         return {each: min(max(place.offset, bounds[each][0]), bounds[each][1]) for each in places}
     return {each: bounds[each][1 if place.latest else 0] for each in places}

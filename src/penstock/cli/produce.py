@@ -1,4 +1,4 @@
-"""``penstock produce``: records from lines, of files or of stdin."""
+"""``penstock produce``: records from the lines of files or stdin."""
 
 import os
 import select
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 READ_BYTES: Final = 1 << 20
 LINE_BYTES_MAX: Final = 64 << 20
-"""A line longer than this is no line; most likely a binary file."""
+"""A longer line is most likely not text but a binary file."""
 STDIN: Final = "-"
 
 
@@ -45,7 +45,7 @@ class CompressionChoice(StrEnum):
 
 
 class ProduceAcks(StrEnum):
-    """What to wait for: as Kafka's clients say it, and as the other APIs do."""
+    """What to wait for, in the words of Kafka's clients and of the other APIs."""
 
     NONE = "0"
     LEADER = "1"
@@ -55,7 +55,7 @@ class ProduceAcks(StrEnum):
 
 
 class Input(StrEnum):
-    """What a line is."""
+    """What each line holds."""
 
     LINES = "lines"
     NDJSON = "ndjson"
@@ -68,26 +68,40 @@ def mount(root: typer.Typer) -> None:
 
 def produce(
     topic: TopicName,
-    files: Annotated[list[str] | None, typer.Argument(metavar="[FILE]...", help="Files; - or none: stdin.")] = None,
-    key_separator: Annotated[
-        str | None, typer.Option("--key-separator", "-K", metavar="TEXT", help="What stands between key and value.")
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE]...", help="Files to read; stdin if there are none, or for -.")
     ] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="The key of every record.")] = None,
+    key_separator: Annotated[
+        str | None,
+        typer.Option("--key-separator", "-K", metavar="TEXT", help="Split each line into key and value at this text."),
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Use this key for every record.")] = None,
     header: Annotated[
-        list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="On every record.")
+        list[str] | None,
+        typer.Option("--header", "-H", metavar="NAME=VALUE", help="Add a header to every record; can be repeated."),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="By the key's hash, or in turn, when not given.")
+        int | None,
+        typer.Option(
+            "--partition", "-p", min=0, help="Write to this partition.  [default: by the hash of the key, or in turn]"
+        ),
     ] = None,
-    compression: Annotated[CompressionChoice, typer.Option("--compression", "-z")] = CompressionChoice.NONE,
+    compression: Annotated[
+        CompressionChoice, typer.Option("--compression", "-z", help="Compress batches with this codec.")
+    ] = CompressionChoice.NONE,
     acks: Annotated[
-        ProduceAcks, typer.Option("--acks", help="all: it is safe before it counts; leader is 1.")
+        ProduceAcks,
+        typer.Option("--acks", help="Wait for all in-sync replicas, for the leader (1), or not at all (0)."),
     ] = ProduceAcks.ALL,
     input_format: Annotated[
-        Input, typer.Option("--input", "-i", help="ndjson: records as consume -o ndjson writes them.")
+        Input,
+        typer.Option(
+            "--input", "-i", help="Read each line as a value, or as a record in the JSON of consume -o ndjson."
+        ),
     ] = Input.LINES,
     show_progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="On a terminal when not given.", show_default=False)
+        bool | None,
+        typer.Option("--progress/--no-progress", help="Show progress.  [default: on a terminal]", show_default=False),
     ] = None,
     output: Output = Format.TABLE,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
@@ -95,7 +109,7 @@ def produce(
 ) -> None:
     """Send lines as records.
 
-    Each line of the files, or of stdin, is a value. With --key-separator the text before the first separator is the key; a line without one has no key.
+    Each line of the files or stdin is a value. With --key-separator, the text before the first separator is the key; a line without a separator has no key.
     """
     from penstock.client import Acks, Producer
     from penstock.records.batch import Compression
@@ -119,7 +133,7 @@ def produce(
             compression=Compression[compression.name],
             on_delivery=count,
         )
-        # Asked for now: a wrong topic or a broker that is not there should be told before a line is typed.
+        # Checked now: a wrong topic or a broker that is down should be reported before a line is typed.
         cluster.topic(topic, auto_create=True)
         interactive = sources == [STDIN] and sys.stdin.isatty()
         with (
@@ -142,7 +156,7 @@ def produce(
 
 
 def _chunks(sources: Sequence[str]) -> Iterator[list[bytes]]:
-    """The lines, as many at a time as a read brought."""
+    """The lines, as many at a time as a read returned."""
     for source in sources:
         if source == STDIN:
             yield from _lines(sys.stdin.fileno(), "stdin")
@@ -150,7 +164,7 @@ def _chunks(sources: Sequence[str]) -> Iterator[list[bytes]]:
         try:
             descriptor = os.open(source, os.O_RDONLY)
         except OSError as error:
-            raise Failure(f"cannot read {source}: {error.strerror}") from error
+            raise Failure(f"Cannot read {source}: {error.strerror}") from error
         try:
             yield from _lines(descriptor, source)
         finally:
@@ -158,7 +172,7 @@ def _chunks(sources: Sequence[str]) -> Iterator[list[bytes]]:
 
 
 def _lines(descriptor: int, name: str) -> Iterator[list[bytes]]:
-    # The beginning of a line that is not whole yet is kept in pieces: joining it at each read would copy it each time.
+    # The beginning of an incomplete line is kept in pieces: joining them after every read would copy them every time.
     pieces: list[bytes] = []
     gathered = 0
     while data := os.read(descriptor, READ_BYTES):
@@ -172,7 +186,7 @@ def _lines(descriptor: int, name: str) -> Iterator[list[bytes]]:
             gathered += len(rest)
         if gathered > LINE_BYTES_MAX or (lines and len(lines[0]) > LINE_BYTES_MAX):
             raise Failure(
-                f"{name} has a line of more than {LINE_BYTES_MAX >> 20} MiB; is it text? Nothing of that line was sent"
+                f"{name} has a line of more than {LINE_BYTES_MAX >> 20} MiB, of which nothing was sent; is it a text file?"
             )
         if lines:
             yield lines
@@ -181,7 +195,7 @@ def _lines(descriptor: int, name: str) -> Iterator[list[bytes]]:
 
 
 def _would_wait(sources: Sequence[str]) -> bool:
-    """Whether the next read of stdin would wait: then what is gathered is sent now, for nobody knows how long it takes."""
+    """Whether the next read of stdin would wait: then what is gathered is sent now, since the wait may be long."""
     if sources != [STDIN]:
         return False
     try:
@@ -196,7 +210,7 @@ def _total_bytes(sources: Sequence[str]) -> int | None:
     try:
         return sum(Path(source).stat().st_size for source in sources)
     except OSError as error:
-        raise Failure(f"cannot read {error.filename}: {error.strerror}") from error
+        raise Failure(f"Cannot read {error.filename}: {error.strerror}") from error
 
 
 def _split(line: bytes, separator: bytes | None, fixed_key: bytes | None) -> tuple[bytes | None, bytes]:
@@ -214,7 +228,7 @@ def _send_json(producer: "Producer", topic: str, line: bytes, partition: int | N
     except (msgspec.DecodeError, ValueError) as error:
         shown = line[:60].decode(errors="replace")
         raise Failure(
-            f"{shown!r} is not a record: {error}; each line is as penstock consume -o ndjson writes it"
+            f"{shown!r} is not a record: {error}; write each line as penstock consume -o ndjson does"
         ) from error
     producer.send(
         topic,
@@ -242,7 +256,7 @@ def _bytes_option(text: str | None, flag: str) -> bytes | None:
     # A shell makes it hard to type a tab; \t is what people write.
     value = text.replace("\\t", "\t").encode()
     if not value:
-        raise Failure(f"{flag} is empty; write for example ':' or '\\t'", Exit.USAGE)
+        raise Failure(f"{flag} must not be empty; write for example ':' or '\\t'", Exit.USAGE)
     return value
 
 

@@ -1,4 +1,4 @@
-"""How far a long command is, on stderr: a bar on a terminal, a line now and then elsewhere, nothing when it is quick."""
+"""Progress of a long command on stderr: a bar on a terminal, a line from time to time elsewhere, nothing if it is quick."""
 
 import os
 import sys
@@ -15,10 +15,10 @@ CLEAR_LINE = "\r\x1b[K"
 
 
 class Progress(Protocol):
-    """Where a command says what it has done."""
+    """Where a command reports what it has done."""
 
     def advance(self, amount: int = 1, note: str = "") -> None:
-        """``amount`` more is done; ``note`` says what is at hand."""
+        """Report that ``amount`` more is done; ``note`` describes the current step."""
         ...
 
 
@@ -30,7 +30,7 @@ class _NoProgress:
 class _ProgressLog:
     """For a log file: a line every ten seconds, so that a long run is not silent and a short one is.
 
-    The rate is that since the first step: what came before it, as the start of Spark, is not what is counted.
+    The rate is measured from the first step: what came before it, such as the start of Spark, does not count.
     """
 
     def __init__(self, unit: str, total: int | None) -> None:
@@ -51,7 +51,7 @@ class _ProgressLog:
             self._tell(now)
 
     def finish(self) -> None:
-        """A run that said how far it is says last how far it came."""
+        """Report the final state, if anything was reported before."""
         if self._told and self._told < self._done:
             self._tell(monotonic())
 

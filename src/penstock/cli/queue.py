@@ -1,4 +1,4 @@
-"""``penstock queue``: how queues stand, and working on one by hand."""
+"""``penstock queue``: the state of queues, and processing records by hand."""
 
 import socket
 from collections.abc import Generator, Iterable
@@ -28,14 +28,18 @@ if TYPE_CHECKING:
     from penstock.client.queue_admin import PeekedRecord
     from penstock.operations.queues import QueueStatus
 
-app = typer.Typer(help="Look at queues, and work on one by hand.", no_args_is_help=True)
+app = typer.Typer(help="Inspect queues, and process records by hand.", no_args_is_help=True)
 
-Count = Annotated[int, typer.Option("--count", "-n", min=1, max=1000, metavar="N", help="How many at the most.")]
+Count = Annotated[int, typer.Option("--count", "-n", min=1, max=1000, metavar="N", help="Return at most N records.")]
 Owner = Annotated[
-    str | None, typer.Option("--owner", help="The worker's name.  [default: cli@ and the name of this machine]")
+    str | None,
+    typer.Option("--owner", help="Use this name for the worker.  [default: cli@ and the name of this machine]"),
 ]
 Records = Annotated[
-    list[str], typer.Argument(metavar="TOPIC/PARTITION@OFFSET...", help="Records that you hold, as orders/0@42.")
+    list[str],
+    typer.Argument(
+        metavar="TOPIC/PARTITION@OFFSET...", help="Records that are leased to you, for example orders/0@42."
+    ),
 ]
 
 
@@ -46,15 +50,20 @@ def mount(root: typer.Typer) -> None:
 
 @app.command("ls")
 def ls(output: Output = Format.TABLE, http: Http = HTTP_DEFAULT, timeout: Timeout = TIMEOUT_S_DEFAULT) -> None:
-    """List queues: topics that groups work on by leases.
+    """List queues.
 
-    Lag is what is not finished; of that, some is leased, some waits (for its backoff or its time), some is ready to be delivered
-    again, some is being moved to the dead letters, and the rest was never touched.
+    A queue is a topic that a group consumes with leases. Lag is the number of unfinished records: those that are leased,
+    waiting (for a backoff or a scheduled time), ready to be delivered again, moving to the dead letters, or untouched.
     """
     with queue_admin(http, timeout) as admin:
         rows = [_summary(queue) for queue in admin.queues()]
     columns = ["topic", "group", "lag", "leased", "waiting", "ready", "untouched", "moving", "owners"]
-    emit(rows, columns, output, nothing='no queues; a topic is one once "penstock queue lease" or a worker asks for it')
+    emit(
+        rows,
+        columns,
+        output,
+        nothing='No queues; a topic becomes one when a worker or "penstock queue lease" asks for its records',
+    )
 
 
 @app.command("peek")
@@ -66,14 +75,14 @@ def peek(
     http: Http = HTTP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Show unfinished records as they stand.
+    """Show the unfinished records of a queue and their state.
 
-    Nothing changes by it: no lease, no attempt.
+    Changes nothing: it takes no lease and counts no attempt.
     """
     with queue_admin(http, timeout) as admin:
         rows = [_peeked(record) for record in admin.peek(topic, group, count)]
     columns = ["record", "state", "attempts", "owner", "until", "last_error", "key", "value"]
-    emit(rows, columns, output, nothing=f"nothing is left to do in {topic} for {group}")
+    emit(rows, columns, output, nothing=f"No unfinished records in {topic} for {group}")
 
 
 @app.command("lease")
@@ -83,16 +92,21 @@ def lease(
     count: Count = 1,
     owner: Owner = None,
     lease_ms: Annotated[
-        int, typer.Option("--lease-ms", min=1, help="How long they are yours, in milliseconds.")
+        int, typer.Option("--lease-ms", min=1, help="Lease the records for this many milliseconds.")
     ] = 60_000,
-    wait: Annotated[float, typer.Option("--wait", "-w", min=0, max=60, metavar="SECONDS", help="For the first.")] = 0,
+    wait: Annotated[
+        float,
+        typer.Option(
+            "--wait", "-w", min=0, max=60, metavar="SECONDS", help="Wait at most this long for the first record."
+        ),
+    ] = 0,
     output: Output = Format.TABLE,
     http: Http = HTTP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Lease records, once.
+    """Lease records of a queue.
 
-    They are yours until the lease ends; say "penstock queue ack" or "nack" before.
+    Run "penstock queue ack" or "penstock queue nack" before the lease expires, or the records are delivered again.
     """
     with queue_client(http, timeout, owner or _default_owner()) as client:
         records = client.lease(topic, group, max_records=count, lease_ms=lease_ms, wait_ms=int(wait * 1000))
@@ -100,11 +114,11 @@ def lease(
             [_leased(record) for record in records],
             ["record", "attempts", "until", "last_error", "key", "value"],
             output,
-            nothing=f"nothing to lease in {topic} for {group} now",
+            nothing=f"No records to lease in {topic} for {group} at the moment",
         )
         if records and output is Format.TABLE:
             flag = "" if owner is None else f" --owner {owner}"
-            note(f"they are {client.owner}'s; penstock queue ack {records[0].id} --group {group}{flag} finishes one")
+            note(f"Leased to {client.owner}; to finish one: penstock queue ack {records[0].id} --group {group}{flag}")
 
 
 @app.command("ack")
@@ -115,42 +129,42 @@ def ack(
     http: Http = HTTP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Finish records that you hold.
+    """Ack records that are leased to you.
 
-    They are never delivered to the group again.
+    They are finished, and not delivered to the group again.
     """
     with queue_client(http, timeout, owner or _default_owner()) as client:
         for (topic, partition), offsets in _by_partition(records).items():
             with _explained(http, timeout, topic, partition, offsets, group):
                 client.ack_offsets(topic, group, partition, offsets)
-    note(f"finished {len(records)} {'record' if len(records) == 1 else 'records'}")
+    note(f"Acked {len(records)} {'record' if len(records) == 1 else 'records'}")
 
 
 @app.command("nack")
 def nack(
     records: Records,
     group: WorkGroup,
-    reason: Annotated[str, typer.Option("--reason", "-r", help="Why it failed.")] = "",
+    reason: Annotated[str, typer.Option("--reason", "-r", help="Record why processing failed.")] = "",
     owner: Owner = None,
     http: Http = HTTP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Give records back that you hold.
+    """Nack records that are leased to you.
 
-    They are tried again after their backoff, or are dead letters when their attempts are used up.
+    They are delivered again after their backoff, or become dead letters after their last attempt.
     """
     with queue_client(http, timeout, owner or _default_owner()) as client:
         for (topic, partition), offsets in _by_partition(records).items():
             with _explained(http, timeout, topic, partition, offsets, group):
                 client.nack_offsets(topic, group, partition, offsets, reason)
-    note(f"gave back {len(records)} {'record' if len(records) == 1 else 'records'}")
+    note(f"Nacked {len(records)} {'record' if len(records) == 1 else 'records'}")
 
 
 @contextmanager
 def _explained(
     http: str, timeout_s: float, topic: str, partition: int, offsets: Iterable[int], group: str
 ) -> Generator[None, None, None]:
-    """Somebody who may not settle a record is told how it stands instead."""
+    """Adds the state of a record to the error if it cannot be acked or nacked."""
     from penstock.client.errors import RequestRefused
 
     try:
@@ -164,7 +178,7 @@ def _explained(
 
 
 def _default_owner() -> str:
-    """The same for every command on one machine, so that what one leased another can ack."""
+    """The same for every command on one machine, so that one can ack what another leased."""
     return f"cli@{socket.gethostname()}"
 
 

@@ -1,7 +1,7 @@
 """A record as JSON, both ways: what ``consume -o ndjson`` writes, ``produce --input ndjson`` reads.
 
 Text is text; bytes that are not UTF-8 are base64, with ``"encoding": "base64"`` beside a value and
-``"key_encoding": "base64"`` beside a key. Headers are a list, for a name may come twice.
+``"key_encoding": "base64"`` beside a key. Headers are a list, since a name may occur twice.
 """
 
 from typing import TYPE_CHECKING
@@ -63,7 +63,7 @@ def encode_record(record: "ConsumerRecord") -> Row:
 
 
 def decode_record(line: bytes) -> JsonRecord:
-    """A line as a record; ValueError or msgspec.DecodeError when it is none. Where it stood before is not looked at."""
+    """Parse a line as a record; ValueError or msgspec.DecodeError if it is not one. Its topic, partition and offset are ignored."""
     found = msgspec.json.decode(line, type=_Line)
     return JsonRecord(
         _to_bytes(found.key, found.key_encoding),
@@ -77,5 +77,5 @@ def _to_bytes(text: str | None, encoding: str | None) -> bytes | None:
     if text is None:
         return None
     if encoding not in (None, BASE64):
-        raise ValueError(f"encoding {encoding!r} is unknown; use base64 or leave it out")
+        raise ValueError(f"Unknown encoding {encoding!r}; use base64 or leave it out")
     return bytes_of(text, encoding)

@@ -2,7 +2,7 @@
 
 It starts on its own small parser, without Typer: a broker that is started for a test, or restarted under load, should not
 spend a tenth of a second on building the other commands. The Typer command of the same name is there for help and
-completion; a test holds the two to the same flags.
+completion; a test checks that both have the same flags.
 """
 
 import os
@@ -37,7 +37,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "--log-format": "server.log_format",
     "--log-level": "server.log_level",
 }
-"""Each flag and the setting it is."""
+"""Each flag and the setting that it sets."""
 CLUSTER_ONLY: Final = (
     "--node-id",
     "--etcd",
@@ -48,13 +48,13 @@ CLUSTER_ONLY: Final = (
     "--peer",
     "--rack",
 )
-"""Flags that mean nothing to a broker that is alone: whoever gives one has forgotten --cluster."""
+"""Flags without a meaning for a broker that runs alone: a caller that uses one has forgotten --cluster."""
 CONFIG: Final = "--config"
 RESET: Final = "--reset-wal"
 
 
 class ServeArguments(NamedTuple):
-    """What the command line said."""
+    """The parsed command line."""
 
     config: str | None
     flags: Mapping[str, str]
@@ -62,7 +62,7 @@ class ServeArguments(NamedTuple):
 
 
 def parse(arguments: Sequence[str]) -> ServeArguments:
-    """``--flag VALUE`` and ``--flag=VALUE``; the last one wins. Failure says what is wrong."""
+    """Parse ``--flag VALUE`` and ``--flag=VALUE``; the last one wins."""
     config: str | None = None
     flags: dict[str, str] = {}
     reset = False
@@ -86,17 +86,17 @@ def parse(arguments: Sequence[str]) -> ServeArguments:
 
 
 def serve(arguments: ServeArguments, environment: Mapping[str, str]) -> int:
-    """Run the broker until it is told to stop; the exit code."""
+    """Run the broker until it is stopped; the exit code."""
     from penstock.config import load
 
     settings = load(arguments.config, environment, arguments.flags)
     lost = [flag for flag in CLUSTER_ONLY if FLAGS[flag] in arguments.flags]
     if lost and not settings.cluster.name:
-        raise Failure(f"{lost[0]} is for a node of a cluster: say --cluster NAME too, or leave it out", Exit.USAGE)
+        raise Failure(f"{lost[0]} is only for a node of a cluster: add --cluster NAME, or leave it out", Exit.USAGE)
     if arguments.reset:
         moved = move_aside(Path(settings.server.data_dir), datetime.now(UTC))
         if moved is not None:
-            note(f"--reset-wal: what was in {settings.server.data_dir} is now in {moved}; nothing was deleted")
+            note(f"--reset-wal: renamed {settings.server.data_dir} to {moved}; nothing was deleted")
     return _run(settings)
 
 
@@ -133,7 +133,7 @@ def _unknown(flag: str) -> str:
 
     close = get_close_matches(flag, [*FLAGS, CONFIG, RESET], n=1)
     hint = f"did you mean {close[0]}?" if close else "see penstock serve --help"
-    return f"penstock serve does not know {flag!r}; {hint}"
+    return f"Unknown option {flag!r} of penstock serve; {hint}"
 
 
 def mount(root: "typer.Typer") -> None:

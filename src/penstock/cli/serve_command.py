@@ -1,8 +1,10 @@
 """``penstock serve`` as Typer knows it: what ``--help`` and the shell's completion show. Runs the same :mod:`penstock.cli.serve`."""
 
+import inspect
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -10,59 +12,58 @@ from penstock.cli import serve as fast
 from penstock.cli.failures import Exit
 from penstock.settings import LogFormat, LogLevel
 
-Config = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE.toml", help="Configuration; see penstock config show.")
-]
-DataDir = Annotated[
-    str | None, typer.Option("--data-dir", metavar="DIR", help="Where records are kept.  [default: ./data]")
-]
-Kafka = Annotated[
-    str | None, typer.Option("--kafka", metavar="HOST:PORT", help="Kafka protocol, or off.  [default: 127.0.0.1:9092]")
-]
-Http = Annotated[
-    str | None, typer.Option("--http", metavar="HOST:PORT", help="HTTP, or off.  [default: 127.0.0.1:8080]")
-]
-Tcp = Annotated[
-    str | None,
-    typer.Option("--tcp", metavar="HOST:PORT", help="JSON lines over TCP; off disables it."),
-]
-Grpc = Annotated[str | None, typer.Option("--grpc", metavar="HOST:PORT", help="gRPC.")]
-Cluster = Annotated[
-    str | None, typer.Option("--cluster", metavar="NAME", help="The cluster this node belongs to; without: alone.")
-]
-NodeIdOption = Annotated[
-    str | None,
-    typer.Option(
-        "--node-id", metavar="N", help="This node's number, its own in the cluster.  [default: 1; cluster only]"
-    ),
-]
-Etcd = Annotated[
-    str | None, typer.Option("--etcd", metavar="URL,URL", help="Where etcd is; https://... for TLS.  [cluster only]")
-]
-EtcdCa = Annotated[str | None, typer.Option("--etcd-ca", metavar="FILE", help="Certificates that etcd is trusted by.")]
-EtcdCert = Annotated[str | None, typer.Option("--etcd-cert", metavar="FILE", help="This node's certificate for etcd.")]
-EtcdKey = Annotated[str | None, typer.Option("--etcd-key", metavar="FILE", help="The key of that certificate.")]
-Advertise = Annotated[
-    str | None, typer.Option("--advertise", metavar="HOST", help="What nodes and clients connect to.  [cluster only]")
-]
-Peer = Annotated[
-    str | None, typer.Option("--peer", metavar="HOST:PORT", help="For the other nodes.  [default: 127.0.0.1:9093]")
-]
-Rack = Annotated[
-    str | None, typer.Option("--rack", metavar="NAME", help="Where the node stands; replicas go to different racks.")
-]
-LogFormatOption = Annotated[LogFormat | None, typer.Option("--log-format", help="The log, on stderr.  [default: text]")]
-LogLevelOption = Annotated[LogLevel | None, typer.Option("--log-level", help="The least to log.  [default: info]")]
+_FLAGS: Final[dict[str, tuple[str, str]]] = {
+    "--data-dir": ("DIR", "Store all data in this directory.  [default: ./data]"),
+    "--kafka": ("HOST:PORT", "Listen here for the Kafka protocol, or off.  [default: 127.0.0.1:9092]"),
+    "--http": ("HOST:PORT", "Listen here for HTTP, or off.  [default: 127.0.0.1:8080]"),
+    "--tcp": ("HOST:PORT", "Listen here for JSON lines over TCP, or off.  [default: 127.0.0.1:4040]"),
+    "--grpc": ("HOST:PORT", "Listen here for gRPC, or off.  [default: 127.0.0.1:50051]"),
+    "--cluster": ("NAME", "Join this cluster; without it, the broker runs alone."),
+    "--node-id": ("N", "Use this number for the node, unique in the cluster.  [default: 1; cluster only]"),
+    "--etcd": ("URL,URL", "Connect to etcd here; https://... for TLS.  [cluster only]"),
+    "--etcd-ca": ("FILE", "Trust the etcd servers certified by this file."),
+    "--etcd-cert": ("FILE", "Present this certificate to etcd."),
+    "--etcd-key": ("FILE", "Use the private key of that certificate."),
+    "--advertise": ("HOST", "Advertise this host to other nodes and clients.  [cluster only]"),
+    "--peer": ("HOST:PORT", "Listen here for other nodes.  [default: 127.0.0.1:9093; cluster only]"),
+    "--rack": ("NAME", "Declare the rack of the node; replicas are spread over racks.  [cluster only]"),
+    "--log-format": ("", "Write the log to stderr in this format.  [default: text]"),
+    "--log-level": ("", "Log messages of this level and above.  [default: info]"),
+}
+"""Each flag with its placeholder and its help."""
+_CHOICES: Final[dict[str, type]] = {"--log-format": LogFormat, "--log-level": LogLevel}
+
+Config = Annotated[Path | None, typer.Option("--config", metavar="FILE.toml", help="Read settings from this file.")]
 ResetWal = Annotated[
     bool,
-    typer.Option(
-        "--reset-wal", help="Start empty: the data directory is moved aside to DIR.reset-TIME, never deleted."
-    ),
+    typer.Option("--reset-wal", help="Start empty: rename the data directory to DIR.reset-TIME; nothing is deleted."),
 ]
+
+
+def with_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """Let a command take every flag of the broker after its first option."""
+    first, *rest = (
+        each for each in inspect.signature(command).parameters.values() if each.kind is not each.VAR_KEYWORD
+    )
+    flags = [
+        inspect.Parameter(
+            flag.removeprefix("--").replace("-", "_"),
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[
+                _CHOICES.get(flag, str) | None, typer.Option(flag, metavar=metavar or None, help=text)
+            ],
+        )
+        for flag, (metavar, text) in _FLAGS.items()
+    ]
+    parameters = [first, *flags, *rest]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    return command
 
 
 def flags_given(**given: object) -> dict[str, str]:
-    """The flags that were given, by the settings they are."""
+    """The flags that were given, by the names of their settings."""
     paths = {flag.removeprefix("--").replace("-", "_"): path for flag, path in fast.FLAGS.items()}
     return {
         paths[name]: str(value.value if isinstance(value, LogFormat | LogLevel) else value)
@@ -71,49 +72,15 @@ def flags_given(**given: object) -> dict[str, str]:
     }
 
 
-def serve(
-    config: Config = None,
-    data_dir: DataDir = None,
-    kafka: Kafka = None,
-    http: Http = None,
-    tcp: Tcp = None,
-    grpc: Grpc = None,
-    cluster: Cluster = None,
-    node_id: NodeIdOption = None,
-    etcd: Etcd = None,
-    etcd_ca: EtcdCa = None,
-    etcd_cert: EtcdCert = None,
-    etcd_key: EtcdKey = None,
-    advertise: Advertise = None,
-    peer: Peer = None,
-    rack: Rack = None,
-    log_format: LogFormatOption = None,
-    log_level: LogLevelOption = None,
-    reset_wal: ResetWal = False,
-) -> None:
-    """Run the broker. Port 0 picks a free port; the line "penstock ready ..." on stdout says which.
+@with_flags
+def serve(*, config: Config = None, reset_wal: ResetWal = False, **flags: object) -> None:
+    """Run the broker.
 
-    Every setting can also come from the file or the environment (PENSTOCK__SECTION__KEY); flags win.
-    SIGTERM and SIGINT: it answers what is under way, syncs and exits 0.
+    Port 0 selects a free port, which the line "penstock ready ..." on stdout shows.
+    Every setting can also come from a file or the environment (PENSTOCK__SECTION__KEY); flags take precedence.
+    On SIGTERM or SIGINT, the broker answers the requests in flight, syncs its data to disk and exits with 0.
     """
-    flags = flags_given(
-        data_dir=data_dir,
-        kafka=kafka,
-        http=http,
-        tcp=tcp,
-        grpc=grpc,
-        cluster=cluster,
-        node_id=node_id,
-        etcd=etcd,
-        etcd_ca=etcd_ca,
-        etcd_cert=etcd_cert,
-        etcd_key=etcd_key,
-        advertise=advertise,
-        peer=peer,
-        rack=rack,
-        log_format=log_format,
-        log_level=log_level,
-    )
-    code = fast.serve(fast.ServeArguments(None if config is None else str(config), flags, reset_wal), os.environ)
+    file = None if config is None else str(config)
+    code = fast.serve(fast.ServeArguments(file, flags_given(**flags), reset_wal), os.environ)
     if code:
         raise typer.Exit(Exit.FAILED if code < 0 else code)

@@ -1,4 +1,4 @@
-"""``penstock sink``: exactly-once sinks, how they stand, and forgetting one."""
+"""``penstock sink``: lists, shows and deletes exactly-once sinks."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.failures import Exit, Failure, note
+from penstock.cli.failures import Exit, Failure
 from penstock.cli.options import (
     HTTP_DEFAULT,
     TIMEOUT_S_DEFAULT,
@@ -16,6 +16,7 @@ from penstock.cli.options import (
     Timeout,
     Yes,
     ask_first,
+    remove_each,
     sink_client,
 )
 from penstock.cli.output import Format, Row, as_text, emit, emit_one
@@ -24,10 +25,10 @@ from penstock.cli.places import moment
 if TYPE_CHECKING:
     from penstock.client import SinkStatus
 
-app = typer.Typer(help="List, show and forget exactly-once sinks.", no_args_is_help=True)
+app = typer.Typer(help="List, show and delete exactly-once sinks.", no_args_is_help=True)
 
-SinkName = Annotated[str, typer.Argument(metavar="NAME", help="The sink.")]
-SinkNames = Annotated[list[str], typer.Argument(metavar="NAME...", help="One sink or more.")]
+SinkName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the sink.")]
+SinkNames = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of one or more sinks.")]
 
 
 def mount(root: typer.Typer) -> None:
@@ -39,19 +40,19 @@ def mount(root: typer.Typer) -> None:
 def ls(output: Output = Format.TABLE, http: Http = HTTP_DEFAULT, timeout: Timeout = TIMEOUT_S_DEFAULT) -> None:
     """List sinks.
 
-    With the last batch that each committed, when it was last used, and what is staged or being committed.
+    Shows the last committed batch, the time of last use, and what is staged or being committed.
     """
     with sink_client(http, timeout) as client:
         rows = [_row(sink) for sink in client.list()]
     columns = ["sink", "last_batch_id", "used", "staged_bytes", "committing", "problem"]
-    emit(rows, columns, output, nothing="no sinks; a Spark query makes one when it writes to a topic")
+    emit(rows, columns, output, nothing="No sinks; a Spark query creates one when it writes to a topic")
 
 
 @app.command("show")
 def show(
     sink: SinkName, output: Output = Format.TABLE, http: Http = HTTP_DEFAULT, timeout: Timeout = TIMEOUT_S_DEFAULT
 ) -> None:
-    """Say how a sink stands."""
+    """Show the state of a sink."""
     with sink_client(http, timeout) as client, _found(sink):
         row = _row(client.status(sink))
     if output is not Format.TABLE:
@@ -70,28 +71,25 @@ def delete(
     http: Http = HTTP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Forget sinks, what is staged in them and what they committed.
+    """Delete sinks.
 
-    A batch that comes again is appended again. What is in topics stays there.
+    Deletes their staged records and the number of their last batch, so a batch that is sent again is appended again.
+    Committed records remain in their topics.
     """
-    question = f"Forget {', '.join(sinks)}? A batch that comes again would be appended again."
-    ask_first(question, "nothing was forgotten", yes=yes)
+    question = f"Delete {', '.join(sinks)}? A batch that is sent again would be appended again."
+    ask_first(question, "Nothing was deleted", yes=yes)
     with sink_client(http, timeout) as client:
-        for name in sinks:
-            try:
-                with _found(name):
-                    client.delete(name)
-            except Failure as error:
-                if error.code is not Exit.NOT_FOUND or not if_exists:
-                    raise
-                note(f"there is no sink {name}")
-            else:
-                note(f"forgot sink {name}")
+
+        def delete_one(name: str) -> None:
+            with _found(name):
+                client.delete(name)
+
+        remove_each(sinks, "sink", delete_one, if_exists=if_exists, done="Deleted")
 
 
 @contextmanager
 def _found(sink: str) -> Iterator[None]:
-    """The broker tells its users to open a sink that is not there; who only looks at it would not."""
+    """The broker advises to open a sink that does not exist, which these commands would not do."""
     from penstock.client.errors import RequestRefused
 
     try:
@@ -99,11 +97,11 @@ def _found(sink: str) -> Iterator[None]:
     except RequestRefused as error:
         if not error.is_not_found:
             raise
-        raise Failure(f"there is no sink {sink}; see penstock sink ls", Exit.NOT_FOUND) from error
+        raise Failure(f"Sink {sink} does not exist; see penstock sink ls", Exit.NOT_FOUND) from error
 
 
 def _row(sink: "SinkStatus") -> Row:
-    # A sink that never committed has nothing to remember, and goes with its staging topic.
+    # A sink that never committed has nothing to remember, and is deleted with its staging topic.
     until_ms = None if sink.last_batch_id is None else sink.used_ms + sink.remember_ms
     return {
         "sink": sink.sink,

@@ -1,7 +1,7 @@
-"""``penstock sql``: queries over topics, one that is given or one after the other at a prompt. Every topic is a view.
+"""``penstock sql``: queries over topics, from the command line or at a prompt. Every topic is a view.
 
-The broker is asked for its topics before Spark is started, so a wrong address is told at once. What Spark itself writes to stderr
-while it runs goes to a file, which is shown only when Spark does not start.
+The broker is asked for its topics before Spark is started, so a wrong address is reported at once. What Spark itself writes to stderr
+goes to a file, which is shown only if Spark does not start.
 """
 
 import re
@@ -29,29 +29,35 @@ if TYPE_CHECKING:
 ROWS_DEFAULT: Final = 100
 LOG_LINES_SHOWN: Final = 20
 QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m"
-"""Java compiles once, and not a second time for speed: that is over when a query of seconds is, and takes most of its CPU time.
-Nor does it look for garbage each time that the loaded classes have outgrown a limit that begins low."""
-SUFFIXES: Final = "of each topic there are also NAME__json, the fields of its JSON values as columns, and NAME__raw, key and value as bytes"
+"""Java compiles once, and not a second time for speed: for a query of seconds that would take most of the CPU time.
+Nor does it collect garbage each time that the loaded classes have outgrown a limit that begins low."""
+SUFFIXES: Final = "For each topic there are also NAME__json, with the fields of its JSON values as columns, and NAME__raw, with key and value as bytes"
 _UNIT_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _NAMES_NOTHING: Final = "TABLE_OR_VIEW_NOT_FOUND"
 _MUST_BE_QUOTED: Final = "INVALID_IDENTIFIER"
 
 Query = Annotated[
-    str | None, typer.Argument(metavar="QUERY", help="SQL; several with ; between. Without it: a prompt, or stdin.")
+    str | None, typer.Argument(metavar="QUERY", help="SQL, with ; between statements; without it, a prompt or stdin.")
 ]
 Master = Annotated[
     str,
     typer.Option(
-        "--master", envvar="PENSTOCK_SPARK_MASTER", help="local[*], spark://..., yarn, k8s://..., or sc://... ."
+        "--master",
+        envvar="PENSTOCK_SPARK_MASTER",
+        help="Run Spark here: local[*], spark://..., yarn, k8s://..., or sc://...",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="The fields of JSON values as columns, as in TOPIC__json.")]
-From = Annotated[str | None, typer.Option("--from", "-f", metavar="PLACE", help="Read from earliest, or a moment.")]
-To = Annotated[str | None, typer.Option("--to", metavar="MOMENT", help="Read to this moment, not to the end.")]
-Last = Annotated[str | None, typer.Option("--last", "-l", metavar="TIME", help="Read the last 30s, 15m, 2h or 7d.")]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Rows that a table shows.")]
-RowOutput = Annotated[RowFormat, typer.Option("--output", "-o", help="A table for people; the others write all rows.")]
-Conf = Annotated[list[str] | None, typer.Option("--conf", "-c", metavar="NAME=VALUE", help="A Spark setting.")]
+Json = Annotated[bool, typer.Option("--json", help="Show the fields of JSON values as columns, as TOPIC__json does.")]
+From = Annotated[str | None, typer.Option("--from", "-f", metavar="PLACE", help="Read from earliest, or from a time.")]
+To = Annotated[str | None, typer.Option("--to", metavar="TIME", help="Read up to this time instead of the end.")]
+Last = Annotated[
+    str | None, typer.Option("--last", "-l", metavar="TIME", help="Read only the last 30s, 15m, 2h or 7d.")
+]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Show at most this many rows in a table.")]
+RowOutput = Annotated[RowFormat, typer.Option("--output", "-o", help="Print a table, or all rows in another format.")]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", "-c", metavar="NAME=VALUE", help="Set a Spark setting; can be repeated.")
+]
 
 
 def mount(root: typer.Typer) -> None:
@@ -72,12 +78,12 @@ def sql(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> int:
-    r"""Ask topics in SQL.
+    r"""Query topics with SQL.
 
-    Every topic is a view: key, value, partition, offset, timestamp, headers. TOPIC__json has the fields of its JSON values
-    as columns. penstock_topics, penstock_partitions, penstock_groups, penstock_dead_letters and penstock_queue are there too.
-    Names with dots or dashes stand in backticks. \d lists them all, \d NAME the columns of one: at the prompt, and wherever a
-    query may stand.
+    Every topic is a view with the columns key, value, partition, offset, timestamp and headers. TOPIC__json has the fields of
+    its JSON values as columns. There are also the views penstock_topics, penstock_partitions, penstock_groups,
+    penstock_dead_letters and penstock_queue. Write names with dots or dashes in backticks. \d lists all views, and \d NAME the
+    columns of one; both can be used in place of a query.
     """
     from penstock.cli.sql_shell import ASK_HELP, HELP, LEAVE, obey, parts_of, script_of, shell
 
@@ -87,12 +93,14 @@ def sql(
     text = "" if at_prompt else sys.stdin.read() if query is None else query
     script = script_of(text)
     if not at_prompt and {*script} <= {ASK_HELP} and (script or LEAVE in parts_of(text)[0]):
-        # Nothing of it needs Spark.
+        # None of this needs Spark.
         for _ in script:
             print(HELP)
         return Exit.OK
     if not at_prompt and not script:
-        raise Failure("there is no query: write penstock sql 'SELECT ...', or nothing for a prompt", Exit.USAGE)
+        raise Failure(
+            "No query given: write penstock sql 'SELECT ...', or run it on a terminal for a prompt", Exit.USAGE
+        )
     with connected(bootstrap, timeout) as cluster:
         cluster.describe(())
     with _started(master, settings) as spark:
@@ -111,7 +119,7 @@ def sql(
 
 
 def answer(spark: "SparkSession", views: "Views", statement: str, output: RowFormat, rows_max: int) -> None:
-    """Run one statement and print what it finds; a Failure with a sentence when it cannot be run."""
+    """Run one statement and print its result; a Failure if it cannot be run."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -133,10 +141,10 @@ def answer(spark: "SparkSession", views: "Views", statement: str, output: RowFor
     except (NotJson, SameName) as error:
         raise Failure(str(error)) from error
     except Py4JJavaError as error:
-        # Rows that stream come from Java as they are, and so does what went wrong with them.
+        # Streamed rows come directly from Java, and so do their errors.
         raise Failure(sentence_of(error)) from error
     except (ValueError, OverflowError) as error:
-        raise Failure(f"a date or a time in the result cannot be shown ({error}): cast it to STRING") from error
+        raise Failure(f"A date or time in the result cannot be shown ({error}); cast it to STRING") from error
     except PySparkException as error:
         condition = error.getCondition()
         hint = views.hint(statement)
@@ -149,7 +157,7 @@ def answer(spark: "SparkSession", views: "Views", statement: str, output: RowFor
 
 
 def _analysed(spark: "SparkSession", views: "Views", statement: str) -> "DataFrame":
-    """The query over views that have the columns it names; over all columns when it must mean one that it does not name."""
+    """The query over views with the columns that it names; over all columns if it uses one without naming it."""
     from pyspark.errors import AnalysisException
 
     views.prepare(statement)
@@ -158,41 +166,41 @@ def _analysed(spark: "SparkSession", views: "Views", statement: str) -> "DataFra
     except AnalysisException as error:
         if error.getCondition() in (_NAMES_NOTHING, _MUST_BE_QUOTED):
             raise
-    # Also for the error's sake, which then proposes the columns that there are.
+    # Also for the error, which then suggests the existing columns.
     views.prepare(statement, all_columns=True)
     return spark.sql(statement)
 
 
 def _listed(views: "Views", statement: str) -> tuple[list[str], list[tuple[str, str]]] | None:
-    """What SHOW TABLES means here: not only what has been registered so far."""
+    """The result of SHOW TABLES: also views that are not registered yet."""
     if statement.upper().split() not in (["SHOW", "TABLES"], ["SHOW", "VIEWS"]):
         return None
     return ["name", "what"], names_there(views.topics())
 
 
 def names_there(topics: list[str]) -> list[tuple[str, str]]:
-    """Every name that a query may use, as it must be written there."""
+    """Every name that a query may use, as it must be written."""
     from penstock.spark.views import TABLES
 
     rows = [(topic if topic.isidentifier() else f"`{topic}`", "topic") for topic in topics]
-    return [*rows, *((name, "what the broker knows") for name in TABLES)]
+    return [*rows, *((name, "state of the broker") for name in TABLES)]
 
 
 def range_options(start: str | None, to: str | None, last: str | None, now_ms: int) -> dict[str, str]:
-    """The source's options for the records that are asked for. A moment after the last record finds none, and is no error."""
+    """The options of the source for the selected records. A time after the last record selects none, and is not an error."""
     options = {}
     if last is not None:
         if start is not None:
-            raise Failure("--last and --from: give one of them", Exit.USAGE)
+            raise Failure("--last cannot be combined with --from", Exit.USAGE)
         found = re.fullmatch(r"(\d+)(ms|s|m|h|d)", last)
         if found is None:
-            raise Failure(f"--last {last!r}: write a time as 30s, 15m, 2h or 7d", Exit.USAGE)
+            raise Failure(f"--last {last!r}: write a duration such as 30s, 15m, 2h or 7d", Exit.USAGE)
         options["startingTimestamp"] = str(now_ms - int(found[1]) * _UNIT_MS[found[2]])
     elif start is not None:
         place = parse_place(start)
         if place.offset is not None or place.latest:
             raise Failure(
-                f"--from {start!r}: write earliest or a moment; for offsets say WHERE offset >= ...", Exit.USAGE
+                f"--from {start!r}: write earliest or a time; for offsets use WHERE offset >= ...", Exit.USAGE
             )
         if place.moment_ms is not None:
             options["startingTimestamp"] = str(place.moment_ms)
@@ -207,7 +215,7 @@ def range_options(start: str | None, to: str | None, last: str | None, now_ms: i
 
 @contextmanager
 def _started(master: str, settings: dict[str, str]) -> Iterator["SparkSession"]:
-    """A session, and a word on stderr while it starts: that takes seconds."""
+    """A session; a message on stderr shows that it is starting, which takes seconds."""
     from penstock.spark.sessions import SparkMissing, is_local, need_spark
 
     try:
@@ -238,7 +246,7 @@ def _started(master: str, settings: dict[str, str]) -> Iterator["SparkSession"]:
         try:
             yield spark
         finally:
-            # A local Spark stops with its Java, which ends by itself when this process does: nobody has to wait a second for it.
+            # A local Spark stops with its Java, which ends with this process: there is no need to wait a second for it.
             if not is_local(master):
                 with stderr_into(log.fileno()):
                     spark.stop()

@@ -1,7 +1,7 @@
-"""What a query found, on stdout: a table for people, JSON, JSON lines or CSV for programs.
+"""The result of a query on stdout: a table for people, JSON, JSON lines or CSV for programs.
 
-A table shows a bounded number of rows, and on a terminal cuts long cells; what goes into a pipe is whole. The other forms
-are written as the rows come, all of them.
+A table shows a limited number of rows, and on a terminal cuts long cells; in a pipe cells are complete. In the other formats
+all rows are written, as they come.
 """
 
 import csv
@@ -18,7 +18,7 @@ from penstock.cli.output import WIDTH_WITHOUT_TERMINAL, Value, one_line, to_json
 from penstock.text import text_of
 
 CELL_CHARS_MAX: Final = 200
-"""On a terminal. More than this of one value is not read in a table."""
+"""On a terminal. Longer values are cut."""
 
 
 class RowFormat(StrEnum):
@@ -31,7 +31,7 @@ class RowFormat(StrEnum):
 
 
 def write_rows(columns: Sequence[str], rows: Iterable[Sequence[object]], form: RowFormat, rows_max: int | None) -> None:
-    """Print them; ``rows_max`` bounds a table, None does not."""
+    """Print the rows; ``rows_max`` limits a table."""
     if form is RowFormat.TABLE:
         _write_table(columns, rows, rows_max)
     elif form is RowFormat.CSV:
@@ -51,7 +51,7 @@ def write_rows(columns: Sequence[str], rows: Iterable[Sequence[object]], form: R
 
 
 def plain(value: object) -> Value:
-    """A value of Spark's as JSON has it: times as ISO text with their zone, decimals as text so that no digit is lost."""
+    """A value from Spark as JSON: times as ISO text with their zone, decimals as text so that no digit is lost."""
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, datetime):
@@ -81,7 +81,7 @@ def _lines(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator
 
 
 def _distinct(columns: Sequence[str]) -> list[str]:
-    """SQL may call two columns the same, a JSON object may not: the second ``a`` is ``a_2``."""
+    """SQL allows two columns of one name, a JSON object does not: the second ``a`` is ``a_2``."""
     names: list[str] = []
     for column in columns:
         name, number = column, 1
@@ -93,7 +93,7 @@ def _distinct(columns: Sequence[str]) -> list[str]:
 
 
 def _csv_cell(value: object) -> str:
-    """As in JSON, but text without its quotes and nothing for null."""
+    """As in JSON, but text without quotes and nothing for null."""
     if value is None:
         return ""
     found = plain(value)
@@ -109,7 +109,7 @@ def _json_of(value: Value) -> str:
 
 
 def _cell(value: object, *, cut: bool) -> str:
-    """A number as it is, unlike in other tables: it may be a key rather than a count."""
+    """A cell of a table. Numbers are not grouped, unlike in other tables: they may be keys rather than counts."""
     if value is None:
         text = "-"
     elif isinstance(value, datetime):
@@ -142,6 +142,6 @@ def _write_table(columns: Sequence[str], rows: Iterable[Sequence[object]], rows_
     if columns:
         Console(file=sys.stdout, width=width, highlight=False, soft_wrap=not on_terminal).print(table)
     if more:
-        note(f"the first {rows_max:,} rows; --limit shows more, --output ndjson or csv writes all")
+        note(f"Showing the first {rows_max:,} rows; use --limit for more, or --output ndjson or csv for all")
     elif columns:
         note(f"{len(shown):,} row{'' if len(shown) == 1 else 's'}")

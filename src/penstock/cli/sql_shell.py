@@ -1,10 +1,10 @@
-r"""The prompt of ``penstock sql``: a statement may go over lines until its ``;``, arrows bring earlier ones back.
+r"""The prompt of ``penstock sql``: a statement may span lines and ends with ``;``, and the arrow keys recall earlier ones.
 
 ``\d`` lists what can be queried, ``\d NAME`` its columns, ``\?`` or help shows all commands, and ``\q``, exit, quit or Ctrl-D leaves. A command
-goes from its backslash to the end of the line and is obeyed at once, as psql does it: a statement that was begun before goes on behind it. A text
-that nobody typed at the prompt is read in the same way.
+extends from its backslash to the end of the line and runs at once, as in psql: a statement that was begun before continues after it. A script
+is read in the same way.
 
-A statement that fails is told in a sentence and the prompt is there again; so it is after Ctrl-C, which cancels what Spark does for the statement.
+If a statement fails, the error is a sentence and the prompt returns; so it does after Ctrl-C, which cancels what Spark does for the statement.
 """
 
 import logging
@@ -29,19 +29,19 @@ CANCEL_WAIT_S: Final = 10.0
 LEAVE: Final = "\\q"
 ASK_HELP: Final = "\\?"
 _WORDS: Final = {"exit": LEAVE, "quit": LEAVE, "help": ASK_HELP}
-"""Commands that need no backslash: in any case, alone on a line or before a semicolon, where no statement is begun."""
-HELP: Final = r"""SELECT ...;   a statement, over as many lines as it takes, to its semicolon
-\d            what can be queried: topics, and what the broker knows of them
-\d NAME       its columns
-\? or help    this help
+"""Commands without a backslash, in upper or lower case: alone on a line or before a semicolon, outside of statements."""
+HELP: Final = r"""SELECT ...;   run a statement, which may span several lines and ends with a semicolon
+\d            list what can be queried: topics, and the state of the broker
+\d NAME       list the columns of one
+\? or help    show this help
 \q or exit    leave (also quit, Ctrl-D)
-A command is obeyed at once, and a statement that you have begun goes on behind it; Ctrl-C drops that one."""
+A command runs at once, and a statement that you have begun continues after it; Ctrl-C discards the statement."""
 
 
 def parts_of(text: str) -> tuple[list[str], str]:
-    """The statements in a text, without the semicolons between them, and the commands; and what is begun at its end.
+    """The statements in a text, without the semicolons between them, and the commands; and the incomplete statement at its end.
 
-    A statement's place is where it ends: a command that stands inside of one comes before it.
+    Statements are ordered by their ends: a command inside of one comes before it.
     """
     parts: list[str] = []
     begun = ""
@@ -58,7 +58,7 @@ def parts_of(text: str) -> tuple[list[str], str]:
                     break
             is_begun = token.text != ";"
             if token.kind == "open":
-                # What follows is quoted, to wherever the end of that will be.
+                # What follows is quoted, and the end of the quote is not known yet.
                 break
             if token.kind == "sign" and token.text == ";":
                 parts.append(begun + text[start : token.start])
@@ -74,7 +74,7 @@ def _word_in(line: str) -> str | None:
 
 
 def script_of(text: str) -> list[str]:
-    """All that a text wants done, in order, to where it leaves; a semicolon at its end is not needed."""
+    """The statements and commands of a text, in order, up to one that leaves; the last needs no semicolon."""
     parts, begun = parts_of(text)
     if LEAVE in parts:
         return parts[: parts.index(LEAVE)]
@@ -83,7 +83,7 @@ def script_of(text: str) -> list[str]:
 
 def shell(run: Callable[[str], None]) -> None:
     """Read and run until the user leaves."""
-    note(r"every topic is a view; end a statement with ;  (\d lists what there is, \? helps, \q leaves)")
+    note(r"Every topic is a view; end each statement with ;  (\d lists the views, \? shows help, \q leaves)")
     with _history(), _own_interrupts():
         gathered = ""
         while True:
@@ -103,14 +103,14 @@ def shell(run: Callable[[str], None]) -> None:
             for part in parts:
                 if part == LEAVE:
                     return
-                if not _told(lambda part=part: obey(part, run)):  # type: ignore[misc]
+                if not _succeeds(lambda part=part: obey(part, run)):  # type: ignore[misc]
                     if not part.startswith("\\"):
                         gathered = ""
                     break
 
 
 def obey(part: str, run: Callable[[str], None]) -> None:
-    """Do what a statement or a command says."""
+    """Run a statement or a command."""
     if not part.startswith("\\"):
         run(part)
         return
@@ -124,31 +124,31 @@ def obey(part: str, run: Callable[[str], None]) -> None:
     elif name == ASK_HELP:
         print(HELP)
     else:
-        raise Failure(f"{name} is no command here: \\d, \\d NAME, \\q, \\?", Exit.USAGE)
+        raise Failure(f"Unknown command {name}; there are \\d, \\d NAME, \\q and \\?", Exit.USAGE)
 
 
-def _told(act: Callable[[], None]) -> bool:
-    """Do it; what goes wrong is told, and the prompt stays."""
+def _succeeds(act: Callable[[], None]) -> bool:
+    """Whether it succeeds; an error is shown, and the prompt returns."""
     with _interruptible() as interrupted:
         try:
             act()
         except KeyboardInterrupt:
             interrupted.set()
         except Exception as error:
-            # A job that was cancelled fails, and nobody who cancelled it wants to read how.
+            # The error of a cancelled job is not of interest.
             if not interrupted.is_set():
                 if code_of(error) is None:
                     raise
                 complain(f"{error}{hint_of(error)}")
                 return False
     if interrupted.is_set():
-        note("interrupted")
+        note("Interrupted")
     return not interrupted.is_set()
 
 
 @contextmanager
 def _own_interrupts() -> Iterator[None]:
-    """Ctrl-C is ours. PySpark's handler speaks to Java over the connection that waits for the statement's answer, and breaks it."""
+    """Handle Ctrl-C here. PySpark's handler uses the connection to Java that waits for the result of the statement, and breaks it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -161,9 +161,9 @@ def _own_interrupts() -> Iterator[None]:
 
 @contextmanager
 def _interruptible() -> Iterator[threading.Event]:
-    """While a statement runs, Ctrl-C sets the event and cancels Spark's jobs, those too that the statement has not begun yet.
+    """While a statement runs, Ctrl-C sets the event and cancels Spark's jobs, also those that the statement has not started yet.
 
-    A call of Java is waited for, since its connection is of no use when the answer is not read; with its job cancelled it ends soon.
+    A call to Java is waited for, since its connection is unusable if the result is not read; once its job is cancelled it ends soon.
     """
     interrupted, over = threading.Event(), threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -195,13 +195,13 @@ def _interruptible() -> Iterator[threading.Event]:
     finally:
         over.set()
         if cancelling.ident is not None:
-            # Else it might cancel the next statement.
+            # Otherwise it might cancel the next statement.
             cancelling.join(CANCEL_WAIT_S)
         signal.signal(signal.SIGINT, before)
 
 
 def _canceller() -> Callable[[], None]:
-    """What cancels all that the session does; nothing where there is none."""
+    """Cancels everything that the session does, if there is one."""
     if "pyspark.sql" not in sys.modules:
         return lambda: None
     from pyspark.sql import SparkSession
@@ -217,14 +217,14 @@ def _canceller() -> Callable[[], None]:
         try:
             act()
         except Exception:
-            # The statement itself says what is wrong with Spark.
+            # The statement itself reports what is wrong with Spark.
             LOG.debug("cannot cancel", exc_info=True)
 
     return cancel
 
 
 def _is_in_java(frame: FrameType | None) -> bool:
-    """Whether the code at hand waits for Java."""
+    """Whether the current code waits for Java."""
     while frame is not None:
         if str(frame.f_globals.get("__name__")).partition(".")[0] == "py4j":
             return True

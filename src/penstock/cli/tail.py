@@ -1,4 +1,4 @@
-"""``penstock tail``: :mod:`penstock.cli.consume` that starts at the end and stays."""
+"""``penstock tail``: :mod:`penstock.cli.consume` that starts at the end and follows the topic."""
 
 import typer
 

@@ -22,8 +22,9 @@ from penstock.cli.options import (
     connected,
     numbers,
     parse_pairs,
+    remove_each,
 )
-from penstock.cli.output import Format, Row, StreamedTable, as_text, emit, emit_document, emit_one, to_json
+from penstock.cli.output import Format, Row, StreamedTable, as_text, emit, emit_document, emit_one, picked, to_json
 
 if TYPE_CHECKING:
     from penstock.client import Cluster, TopicInfo
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Create, list, describe, configure and remove topics.", no_args_is_help=True)
 
 Configs = Annotated[
-    list[str] | None, typer.Option("--config", "-c", metavar="NAME=VALUE", help="A topic config; repeat it.")
+    list[str] | None, typer.Option("--config", "-c", metavar="NAME=VALUE", help="Set a topic config; can be repeated.")
 ]
 
 
@@ -45,14 +46,20 @@ def mount(root: typer.Typer) -> None:
 def create(
     topics: TopicNames,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, help="Partitions.  [default: the broker's]")
+        int | None,
+        typer.Option("--partitions", "-p", min=1, help="Create this many partitions.  [default: set by the broker]"),
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option("--replication-factor", "-r", min=1, help="Replicas.  [default: the broker's]")
+        int | None,
+        typer.Option(
+            "--replication-factor", "-r", min=1, help="Keep this many replicas.  [default: set by the broker]"
+        ),
     ] = None,
     config: Configs = None,
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Fine when it is there already.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only.")] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if the topic exists.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check whether it could be created, and create nothing.")
+    ] = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
@@ -76,22 +83,22 @@ def create(
                 if error.code != TOPIC_ALREADY_EXISTS:
                     raise
                 if not if_not_exists:
-                    raise Failure(f"{error}; with --if-not-exists that is fine") from error
+                    raise Failure(f"{error}; --if-not-exists accepts that") from error
                 there = len(Admin(cluster).topic(name).partitions)
                 is_other = partitions is not None and partitions != there
                 with_others = (
                     f", with {there} partition{'' if there == 1 else 's'}, not {partitions}" if is_other else ""
                 )
-                note(f"topic {name} exists already{with_others}")
+                note(f"Topic {name} exists already{with_others}")
             else:
-                note(f"topic {name} would be created" if dry_run else f"created topic {name}")
+                note(f"Topic {name} would be created" if dry_run else f"Created topic {name}")
 
 
 @app.command("ls")
 def ls(
-    internal: Annotated[bool, typer.Option("--internal", help="The broker's own topics too.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include the internal topics of the broker.")] = False,
     long: Annotated[
-        bool, typer.Option("--long", "-l", help="Records and bytes too; asks about every partition.")
+        bool, typer.Option("--long", "-l", help="Show records and bytes too, which queries every partition.")
     ] = False,
     output: Output = Format.TABLE,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
@@ -107,7 +114,7 @@ def ls(
         if long:
             columns += ["records", "bytes"]
             rows = [{**row, **_totals(cluster, topic)} for row, topic in zip(rows, topics, strict=True)]
-    emit(rows, columns, output, nothing='no topics; make one with "penstock topic create NAME"')
+    emit(rows, columns, output, nothing='No topics; create one with "penstock topic create NAME"')
 
 
 @app.command("describe")
@@ -117,9 +124,9 @@ def describe(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Say all about topics.
+    """Describe topics.
 
-    Partitions, leaders, offsets, sizes, and the configs that are not defaults.
+    Shows partitions, leaders, offsets, sizes, and configs that are not defaults.
     """
     from penstock.client import Admin
 
@@ -144,10 +151,10 @@ def describe(
 def stats(
     topic: TopicName, output: Output = Format.TABLE, http: Http = HTTP_DEFAULT, timeout: Timeout = TIMEOUT_S_DEFAULT
 ) -> None:
-    """Say how a topic stands, in numbers.
+    """Show statistics of a topic.
 
-    Records, bytes and segments of each partition, rates of the last minute, and what went through each gateway since the
-    broker's start. Asks over HTTP.
+    Shows records, bytes and segments of each partition, the rates of the last minute, and the traffic through each gateway
+    since the broker started. Uses the HTTP API.
     """
     import msgspec
 
@@ -163,22 +170,24 @@ def stats(
 def config(
     topic: TopicName,
     change: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a config; repeat it.")
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a config; can be repeated.")
     ] = None,
     unset: Annotated[
-        list[str] | None, typer.Option("--unset", metavar="NAME", help="Back to its default; repeat it.")
+        list[str] | None,
+        typer.Option("--unset", metavar="NAME", help="Reset a config to its default; can be repeated."),
     ] = None,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", min=1, help="Grow to so many partitions; keys may move to others.")
+        int | None,
+        typer.Option("--partitions", min=1, help="Grow to this many partitions; keys may then map to other ones."),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Defaults too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Include defaults.")] = False,
     output: Output = Format.TABLE,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Show or change the configs of a topic.
 
-    Shows those that are not defaults (all with --all), after changing what is to be changed.
+    Applies the changes, if any, then shows the configs that are not defaults (all of them with --all).
     """
     from penstock.client import Admin
 
@@ -190,14 +199,14 @@ def config(
         if partitions is not None:
             before = len(admin.topic(topic).partitions)
             admin.add_partitions(topic, partitions)
-            note(f"topic {topic} has {partitions} partitions now; it had {before}")
+            note(f"Topic {topic} has {partitions} partitions now; it had {before}")
         admin.topic(topic)
         entries = [entry for entry in admin.configs(topic) if everything or not entry.is_default]
     rows: list[Row] = [
         {"name": e.name, "value": None if e.sensitive else e.value, "source": e.source, "read_only": e.read_only}
         for e in entries
     ]
-    emit(rows, ["name", "value", "source"], output, nothing="every config has its default; --all shows them")
+    emit(rows, ["name", "value", "source"], output, nothing="All configs have their defaults; show them with --all")
 
 
 @app.command("rm")
@@ -209,20 +218,11 @@ def rm(
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
     """Remove topics with all their records."""
-    from penstock.client import Admin, BrokerRefused
-    from penstock.client.errors import NOT_FOUND_CODES
+    from penstock.client import Admin
 
-    ask_first(f"Remove {', '.join(topics)} for good?", "nothing was removed", yes=yes)
+    ask_first(f"Remove {', '.join(topics)} with all records?", "Nothing was removed", yes=yes)
     with connected(bootstrap, timeout) as cluster:
-        for name in topics:
-            try:
-                Admin(cluster).delete_topic(name)
-            except BrokerRefused as error:
-                if error.code not in NOT_FOUND_CODES or not if_exists:
-                    raise
-                note(f"there is no topic {name}")
-            else:
-                note(f"removed topic {name}")
+        remove_each(topics, "topic", Admin(cluster).delete_topic, if_exists=if_exists)
 
 
 def _summary(topic: "TopicInfo") -> Row:
@@ -273,47 +273,20 @@ def _print_stats(found: "TopicStats") -> None:
         f"in {found.records_in_per_second:,.1f} records/s, {found.bytes_in_per_second:,.0f} bytes/s  "
         f"out {found.records_out_per_second:,.1f} records/s, {found.bytes_out_per_second:,.0f} bytes/s"
     )
-    columns = ["part", "leader", "first", "next", "records", "bytes", "segments"]
-    lines = StreamedTable(columns, numbers=columns)
-    lines.print(
-        [
-            {
-                "part": each.partition,
-                "leader": each.leader,
-                "first": each.start_offset,
-                "next": each.end_offset,
-                "records": each.records,
-                "bytes": each.size_bytes,
-                "segments": each.segments,
-            }
-            for each in found.partitions
-        ]
-    )
+    columns = {"part": "partition", "leader": "leader", "first": "start_offset", "next": "end_offset"}
+    columns |= {"records": "records", "bytes": "size_bytes", "segments": "segments"}
+    StreamedTable(list(columns), numbers=columns).print(picked(found.partitions, columns))
     if found.flows:
         print()
-        flows = StreamedTable(
-            ["gateway", "records_in", "bytes_in", "records_out", "bytes_out"],
-            numbers=["records_in", "bytes_in", "records_out", "bytes_out"],
-        )
-        flows.print(
-            [
-                {
-                    "gateway": flow.gateway.value,
-                    "records_in": flow.records_in,
-                    "bytes_in": flow.bytes_in,
-                    "records_out": flow.records_out,
-                    "bytes_out": flow.bytes_out,
-                }
-                for flow in found.flows
-            ]
-        )
+        flows = ["gateway", "records_in", "bytes_in", "records_out", "bytes_out"]
+        StreamedTable(flows, numbers=flows[1:]).print(picked(found.flows, dict(zip(flows, flows, strict=True))))
     if found.partitions_unknown:
         note(
-            f"{found.partitions_unknown} partitions are not in the sums: the broker has not opened them yet; ask again"
+            f"The sums lack {found.partitions_unknown} partitions that the broker has not opened yet; try again in a moment"
         )
     failed = [each.partition for each in found.partitions if each.failed]
     if failed:
-        note(f"the disk failed for partitions {', '.join(map(str, failed))}: they refuse writes; see the broker's log")
+        note(f"The disk failed for partitions {', '.join(map(str, failed))}, which refuse writes; see the broker's log")
 
 
 def _print_description(row: Row) -> None:

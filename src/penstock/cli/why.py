@@ -1,4 +1,4 @@
-"""``penstock why``: one sentence that says why a record is not being delivered."""
+"""``penstock why``: explains in one sentence why a record is not being delivered."""
 
 from typing import Annotated
 
@@ -27,15 +27,15 @@ def mount(root: typer.Typer) -> None:
 
 
 def why(
-    record: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION@OFFSET", help="The record, as orders/0@42.")],
+    record: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION@OFFSET", help="Record, for example orders/0@42.")],
     group: WorkGroup,
     output: Output = Format.TABLE,
     http: Http = HTTP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Say why a record is not delivered to a group.
+    """Explain why a record is not delivered to a group.
 
-    One sentence: who holds it and until when, what it waits for, that it is finished, or that it is not there.
+    Prints one sentence: who holds the record and until when, what it is waiting for, or that it is finished or does not exist.
     """
     place = parse_record(record)
     with queue_admin(http, timeout) as admin:

@@ -425,7 +425,7 @@ def _failed(future: "asyncio.Future[OperationAnswer]", error: PenstockError) -> 
         future.exception()
 
 
-def _decoded(node: NodeId, asked: Asked[Any], answer: OperationAnswer) -> Any:
+def _decoded(node: NodeId, asked: Asked[Any], answer: OperationAnswer) -> Any:  # noqa: ANN401  the result of any operation
     try:
         return result_decoder(type(asked)).decode(answer.result)
     except msgspec.MsgspecError as error:

@@ -66,7 +66,7 @@ INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
 class Broker:
     """The core of one node. Everything is called on the event loop."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915  all parts of a node are put together here
         self,
         settings: Settings,
         *,

@@ -47,7 +47,7 @@ def topic_stats(broker: "Broker", name: str) -> TopicStats:
     for gateway in Gateway:
         flow = meters.known_flow(topic.name, gateway)
         if flow is not None:
-            flows.append(FlowStats(gateway, flow.records_in, flow.bytes_in, flow.records_out, flow.bytes_out))
+            flows.append(FlowStats(gateway.value, flow.records_in, flow.bytes_in, flow.records_out, flow.bytes_out))
     partitions = [_partition_stats(broker, topic, index, opening) for index in range(topic.partition_count)]
     return summed_stats(topic, partitions, flows, rates)
 

@@ -141,6 +141,6 @@ class Stream(Asked[R], Generic[R], frozen=True):
     """How many items may be sent before the caller grants more."""
 
 
-def result_type(asked: type[Asked[Any]]) -> Any:
+def result_type(asked: type[Asked[Any]]) -> Any:  # noqa: ANN401  any type
     """The type of an operation's result, or of a stream's items."""
     return get_args(asked.__orig_bases__[0])[0]  # type: ignore[attr-defined]  # typing sets it on every subscripted class

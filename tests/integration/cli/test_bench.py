@@ -31,12 +31,12 @@ def test_a_row_of_a_gateway_and_why_another_is_left_out(penstock, broker_process
     (row,) = done.lines
     assert row["workload"] == "queue-1"
     assert row["records"] > 0
-    assert "tcp-64 is left out: the broker's tcp gateway is off" in done.err
+    assert "Leaving out tcp-64: the broker's tcp listener is off" in done.err
 
 
 def test_without_any_row_to_run_it_fails(penstock) -> None:
     done = penstock("bench", *GATEWAYS, "--only", "tcp-64", "--tcp", "off", code=2)
-    assert "none of the rows can be run here" in done.err
+    assert "None of the workloads can run here" in done.err
 
 
 def test_the_rows_of_the_gateways_are_listed(penstock) -> None:

@@ -92,12 +92,12 @@ def test_every_command_asks_the_first_node_that_answers(cluster: LocalCluster, p
 def test_replicas_and_leaders_go_where_they_are_told(penstock) -> None:
     penstock("topic", "create", "moved", "-p", "2", "-r", "1")
     begun = penstock("cluster", "reassign", "moved", "--to", "3,1", "--yes", "--watch")
-    assert "2 moves begun\n" in begun.err
-    assert begun.err.endswith("no partition is being moved any more\n")
+    assert "Started 2 moves\n" in begun.err
+    assert begun.err.endswith("All moves are finished\n")
     assert replicas_of(penstock, "moved") == [[3, 1], [1, 3]]
-    assert penstock("cluster", "reassign", "moved", "--to", "3,1", "--yes").err.startswith("nothing to move")
-    assert penstock("cluster", "reassign", "--list").err == "no partition is being moved\n"
-    assert penstock("cluster", "reassign", "moved", "--cancel", "--yes").err.startswith("nothing to take back")
+    assert penstock("cluster", "reassign", "moved", "--to", "3,1", "--yes").err.startswith("Nothing to move")
+    assert penstock("cluster", "reassign", "--list").err == "No partition is being moved\n"
+    assert penstock("cluster", "reassign", "moved", "--cancel", "--yes").err.startswith("Nothing to cancel")
     penstock("cluster", "elect", "moved")
     again = json.loads(penstock("cluster", "elect", "moved", "--json").out)
     assert again == [
@@ -105,7 +105,7 @@ def test_replicas_and_leaders_go_where_they_are_told(penstock) -> None:
     ]
     for how in ("--yes", "--dry-run"):
         refused = penstock("cluster", "reassign", "moved/0", "--to", "1,9", how, code=Exit.FAILED)
-        assert "node 9 is not up" in refused.err
+        assert "Node 9 is not up" in refused.err
     penstock("cluster", "reassign", "moved/9", "--to", "1", code=Exit.NOT_FOUND)
     penstock("cluster", "reassign", "moved", code=Exit.USAGE)
     penstock("cluster", "reassign", "--to", "1", code=Exit.USAGE)
@@ -116,7 +116,7 @@ def test_what_shows_a_plan_needs_a_yes_where_nobody_can_be_asked_and_a_dry_run_d
     before = replicas_of(penstock, "planned")
     words = ("cluster", "reassign", "planned", "--to", "1,2")
     said = penstock(*words, code=Exit.USAGE)
-    assert "nobody is there to ask: add --yes to move 2 partitions, or --dry-run to look" in said.err
+    assert "Cannot ask without a terminal: add --yes to move 2 partitions, or --dry-run to show the plan" in said.err
     assert "planned" in said.out
     plan = json.loads(penstock(*words, "--dry-run", "--json").out)
     assert [(row["then"], row["result"]) for row in plan] == [([1, 2], "planned"), ([2, 1], "planned")]
@@ -135,7 +135,7 @@ def test_a_drain_that_cannot_end_is_not_begun(penstock) -> None:
     # The internal topics are on all three nodes.
     eventually(lambda: status(penstock)["nodes"][2]["replicas"] > 0, what="internal topics are made")
     said = penstock("cluster", "drain", "3", "--yes", code=Exit.FAILED).err
-    assert "node 3 cannot be emptied" in said
+    assert "Node 3 cannot be drained" in said
     assert "Start another node" in said
     dry = penstock("cluster", "drain", "3", "--dry-run", "--json", code=Exit.FAILED)
     assert dry.err == said
@@ -145,20 +145,20 @@ def test_a_drain_that_cannot_end_is_not_begun(penstock) -> None:
     assert status(penstock)["drains"] == []
     for words in (("--yes",), ("--undo",), ("--dry-run",)):
         refused = penstock("cluster", "drain", "9", *words, code=Exit.NOT_FOUND).err
-        assert refused == "error: there is no node 9 in the cluster; its nodes are 1, 2, 3\n"
-    assert "node 3 is not being emptied" in penstock("cluster", "drain", "3", "--undo").err
+        assert refused == "error: The cluster has no node 9; its nodes are 1, 2, 3\n"
+    assert "Node 3 is not being drained" in penstock("cluster", "drain", "3", "--undo").err
 
 
 def test_a_node_is_emptied_of_what_others_can_take_and_the_last_one_is_not(penstock) -> None:
     penstock("topic", "create", "drained", "-p", "3", "-r", "2")
     said = penstock("cluster", "drain", "3", "--partial", "--yes", "--watch", code=Exit.FAILED).err
-    assert "cannot be emptied further" in said
+    assert "cannot be drained further" in said
     assert "penstock cluster drain 3 --undo" in said
     eventually(lambda: all(3 not in replicas for replicas in replicas_of(penstock, "drained")), what="it has moved")
     # Who is being emptied goes first, with what is led together.
     words = ("cluster", "reassign", "__queue_state/0", "--replication-factor", "2", "--dry-run")
     planned = penstock(*words, "--json")
-    assert "So __consumer_offsets/0 is taken along" in planned.err
+    assert "so __consumer_offsets/0 is moved as well" in planned.err
     assert [(row["topic"], sorted(row["then"])) for row in json.loads(planned.out)] == [
         ("__queue_state", [1, 2]),
         ("__consumer_offsets", [1, 2]),
@@ -166,7 +166,7 @@ def test_a_node_is_emptied_of_what_others_can_take_and_the_last_one_is_not(penst
     assert [drain["node"] for drain in status(penstock)["drains"]] == [3]
     assert json.loads(penstock("cluster", "drain", "2", "--partial", "--yes", "--json").out)["is_draining"]
     last = penstock("cluster", "drain", "1", "--partial", "--yes", code=Exit.FAILED).err
-    assert "nobody could take what node 1 has: the other nodes are being emptied too" in last
+    assert "No node could take the partitions of node 1: the other nodes are being drained too" in last
     assert "used again" in penstock("cluster", "drain", "2", "--undo").err
     undone = json.loads(penstock("cluster", "drain", "3", "--undo", "--json").out)
     assert undone == {"node": 3, "is_draining": False, "was_draining": True}
@@ -175,7 +175,9 @@ def test_a_node_is_emptied_of_what_others_can_take_and_the_last_one_is_not(penst
 
 def test_a_node_that_dies_is_told_with_the_end_of_its_log_and_the_others_go_on(cluster: LocalCluster, penstock) -> None:
     os.kill(cluster.pid_of(2), signal.SIGKILL)
-    said = eventually(lambda: "node-2 was ended by SIGKILL; the others go on" in cluster.said() and cluster.said())
+    said = eventually(
+        lambda: "node-2 was ended by SIGKILL; the others keep running" in cluster.said() and cluster.said()
+    )
     assert "penstock ready" in said
 
     def is_taken_over() -> bool:
@@ -187,8 +189,8 @@ def test_a_node_that_dies_is_told_with_the_end_of_its_log_and_the_others_go_on(c
     assert status(penstock)["under_replicated_count"] > 0
     told = penstock("cluster", "status").out
     assert "under-replicated: node 2 is not up" in told
-    assert "to do: start node 2 again" in told
-    assert f"to start node-2 again: kill -USR1 {cluster.process.pid}" in said
+    assert "To do: start node 2 again" in told
+    assert f"To start node-2 again: kill -USR1 {cluster.process.pid}" in said
     cluster.process.send_signal(signal.SIGUSR1)
     eventually(lambda: status(penstock, code=None)["nodes"][1]["is_up"], 30, "it was started again")
 
@@ -199,7 +201,7 @@ def test_ctrl_c_stops_the_nodes_and_then_etcd_and_leaves_nothing(cluster: LocalC
     # A node died by itself before: that is not forgotten.
     assert cluster.stop() == Exit.FAILED
     assert [command for pid, command in children.items() if is_there(pid)] == []
-    assert "stopping the nodes, then etcd" in cluster.said()
+    assert "Stopping the nodes, then etcd" in cluster.said()
     for node in (1, 2, 3):
         assert (cluster.folder / f"node-{node}.log").read_text().splitlines()[-1].endswith("stopped")
 
@@ -235,7 +237,7 @@ def test_a_node_that_cannot_start_keeps_nobody_from_the_others(tmp_path) -> None
             process.kill()
             process.wait()
     assert "1 of 2 nodes are up" in said.read_text()
-    assert "node-1 ended with exit code 1; the others go on" in said.read_text()
+    assert "node-1 ended with exit code 1; the others keep running" in said.read_text()
     assert f"export PENSTOCK_BOOTSTRAP=127.0.0.1:{layout.nodes[2].kafka}\n" in said.read_text()
     assert f"export PENSTOCK_HTTP=127.0.0.1:{layout.nodes[2].http}\n" in said.read_text()
 
@@ -250,7 +252,7 @@ def test_nothing_is_started_while_another_program_has_a_port_of_the_cluster(tmp_
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == Exit.FAILED
     assert done.stderr == (
-        f"error: port {port} of node 1 is in use by another program; stop it, or use another --data-dir\n"
+        f"error: Already in use by another program: port {port} of node 1; stop that program, or use another --data-dir\n"
     )
     assert sorted(path.name for path in folder.path.iterdir()) == ["cluster.json", "lock"]
 
@@ -262,7 +264,7 @@ def test_when_etcd_dies_all_of_it_is_stopped_and_says_why(tmp_path) -> None:
         os.kill(etcd, signal.SIGKILL)
         assert cluster.process.wait(60) == Exit.FAILED
         assert not any(is_there(pid) for pid in children)
-        assert "etcd was ended by SIGKILL; nodes agree on nothing without it: all of it is stopped" in cluster.said()
+        assert "etcd was ended by SIGKILL; the nodes cannot run without it and are stopped" in cluster.said()
 
 
 def test_without_etcd_it_says_how_to_get_one_and_leaves_nothing(tmp_path) -> None:

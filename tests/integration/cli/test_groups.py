@@ -61,8 +61,8 @@ def test_a_group_that_does_not_exist(penstock, topic) -> None:
 def test_a_reset_of_a_partition_that_is_not_there(penstock, topic) -> None:
     penstock("topic", "create", f"{topic}-one", "-p", "1")
     words = ("group", "reset", "g", "--to-latest", "--topic")
-    assert "has only partition 0; there is no 4" in penstock(*words, f"{topic}-one:4", code=3).err
-    assert "has partitions 0 to 1; there is no 2" in penstock(*words, f"{topic}:2", code=3).err
+    assert "has no partition 4: it has only partition 0" in penstock(*words, f"{topic}-one:4", code=3).err
+    assert "has no partition 2: it has partitions 0 to 1" in penstock(*words, f"{topic}:2", code=3).err
     assert "write TOPIC, or TOPIC:0,1" in penstock(*words, f"{topic}:x", code=2).err
 
 

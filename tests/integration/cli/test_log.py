@@ -45,7 +45,7 @@ def flip(path, position) -> None:
 def test_a_sound_directory_is_sound(penstock, data) -> None:
     done = penstock("log", "verify", "--data-dir", str(data))
     assert done.out == ""
-    assert ": sound" in done.err
+    assert ": no damage" in done.err
     rows = [
         row for row in penstock("log", "verify", "--data-dir", str(data), "-o", "json").json if row["topic"] == "orders"
     ]
@@ -62,7 +62,7 @@ def test_a_flipped_bit_is_found_and_named(penstock, data) -> None:
     assert (bad["topic"], bad["partition"], bad["file"]) == ("orders", 0, segments(data)[1].name)
     (finding,) = [finding for finding in bad["findings"] if finding["severity"] == "error"]
     assert bad["base_offset"] <= finding["first_offset"] <= finding["last_offset"] < ORDERS
-    assert "1 damaged" in done.err
+    assert ": 1 problem;" in done.err
     table = penstock("log", "verify", "--data-dir", str(data), code=1)
     assert "orders" in table.out
     assert "error" in table.out
@@ -117,15 +117,18 @@ def test_topics_go_by_their_ids_when_their_names_are_lost(penstock, data) -> Non
 
 def test_a_directory_in_use_is_left_alone_unless_told_otherwise(penstock, penstock_broker) -> None:
     data = str(penstock_broker.data_dir)
-    assert "a broker runs on" in penstock("log", "verify", "--data-dir", data, code=1).err
+    assert "A broker is using" in penstock("log", "verify", "--data-dir", data, code=1).err
     penstock("produce", "looked-at-live", stdin="x\n")
     (row,) = penstock("log", "dump", "looked-at-live", "--data-dir", data, "--live", "-o", "json").json
     assert row["record_count"] == 1
 
 
 def test_what_is_not_there_is_told(penstock, data, tmp_path) -> None:
-    assert "there is no data directory" in penstock("log", "verify", "--data-dir", str(tmp_path / "none"), code=3).err
-    assert "no records of a topic 'none'" in penstock("log", "dump", "none", "--data-dir", str(data), code=3).err
+    assert (
+        "does not exist; specify it with --data-dir"
+        in penstock("log", "verify", "--data-dir", str(tmp_path / "none"), code=3).err
+    )
+    assert "no records of topic 'none'" in penstock("log", "dump", "none", "--data-dir", str(data), code=3).err
 
 
 def test_a_dump_for_people_fits_80_columns_and_has_one_heading(penstock, data) -> None:

@@ -66,10 +66,10 @@ def test_a_queue_worked_by_hand(cli, queue, http) -> None:
     produce(http, queue, 3)
     leased = cli("queue", "lease", queue, "--group", GROUP, "-n", "2")
     assert [line.split()[0] for line in leased.out.splitlines()[2:]] == [f"{queue}/0@0", f"{queue}/0@1"]
-    assert f"penstock queue ack {queue}/0@0 --group {GROUP} finishes one" in leased.err
+    assert f"to finish one: penstock queue ack {queue}/0@0 --group {GROUP}" in leased.err
     (row,) = [row for row in cli("queue", "ls", "-o", "json").json if row["topic"] == queue]
     assert (row["group"], row["lag"], row["leased"], row["ready"], row["untouched"]) == (GROUP, 3, 2, 0, 1)
-    assert cli("queue", "ack", f"{queue}/0@0", "-g", GROUP).err == "finished 1 record\n"
+    assert cli("queue", "ack", f"{queue}/0@0", "-g", GROUP).err == "Acked 1 record\n"
     cli("queue", "nack", f"{queue}/0@1", "-g", GROUP, "--reason", "no stock")
     peeked = cli("queue", "peek", queue, "-g", GROUP, "-o", "ndjson").lines
     assert [(row["offset"], row["state"], row["last_error"]) for row in peeked] == [
@@ -87,8 +87,10 @@ def test_only_the_owner_can_finish_a_record(cli, queue, http) -> None:
     assert refused.err.startswith(f"error: not owner: {queue}/0@0 is leased by somebody until ")
     assert refused.err.endswith("it is delivered again if it is not acked by then (FAILED_PRECONDITION)\n")
     cli("queue", "ack", f"{queue}/0@0", "-g", GROUP, "--owner", "somebody")
-    assert cli("queue", "peek", queue, "-g", GROUP).err == f"nothing is left to do in {queue} for {GROUP}\n"
-    assert cli("queue", "lease", queue, "-g", GROUP).err == f"nothing to lease in {queue} for {GROUP} now\n"
+    assert cli("queue", "peek", queue, "-g", GROUP).err == f"No unfinished records in {queue} for {GROUP}\n"
+    assert (
+        cli("queue", "lease", queue, "-g", GROUP).err == f"No records to lease in {queue} for {GROUP} at the moment\n"
+    )
 
 
 def test_why_a_record_is_not_delivered(cli, queue, http) -> None:
@@ -129,10 +131,10 @@ def test_dead_letters_are_shown_planned_and_redriven(cli, queue, http) -> None:
     assert [(row["came_from"], row["group"], row["attempts"], row["last_error"]) for row in shown] == [
         (f"{queue}/0@{offset}", GROUP, 1, "bank is down") for offset in (0, 1)
     ]
-    assert cli("dlq", "show", queue, "--reason", "other").err == f"no open dead letters of {queue} are like that\n"
+    assert cli("dlq", "show", queue, "--reason", "other").err == f"No open dead letters of {queue} match\n"
     plan = cli("dlq", "redrive", queue, "--dry-run")
     assert "bank is down" in plan.out
-    assert plan.err == "nothing was redriven; leave --dry-run out to do it\n"
+    assert plan.err == "Nothing was redriven; run it without --dry-run to do it\n"
     refused = cli("dlq", "redrive", queue, code=2)
     assert "add --yes to redrive 3 dead letters" in refused.err
     assert open_count(http, queue) == 3
@@ -143,7 +145,7 @@ def test_dead_letters_are_shown_planned_and_redriven(cli, queue, http) -> None:
     peeked = cli("queue", "peek", queue, "-g", GROUP, "-o", "json").json
     assert [(row["value"], row["attempts"]) for row in peeked] == [(f"value {number}", 0) for number in range(3)]
     nothing = cli("dlq", "redrive", queue, "--yes")
-    assert nothing.err == f"no open dead letters of {queue} are like that\n"
+    assert nothing.err == f"No open dead letters of {queue} match\n"
 
 
 def test_purged_dead_letters_are_not_open_any_more_and_stay_readable(cli, queue, http) -> None:
@@ -194,7 +196,7 @@ def test_a_redrive_that_is_interrupted_says_so_and_goes_on_when_it_is_run_again(
         redrive.kill()
         redrive.wait()
     assert redrive.returncode == 130
-    assert b"run it again to go on" in errors
+    assert b"run it again to continue" in errors
     assert b"Traceback" not in errors
     left = open_count(http, queue)
     assert 0 < left < 8

@@ -39,7 +39,7 @@ def test_files_keys_headers_and_compression(penstock, topic, tmp_path) -> None:
 
 
 def test_a_file_that_is_not_there_is_told(penstock, topic) -> None:
-    assert "cannot read absent" in penstock("produce", topic, "absent", code=1).err
+    assert "Cannot read absent" in penstock("produce", topic, "absent", code=1).err
 
 
 def test_a_partition_that_is_not_there_is_exit_code_3(penstock, topic) -> None:
@@ -47,7 +47,7 @@ def test_a_partition_that_is_not_there_is_exit_code_3(penstock, topic) -> None:
     assert "has partitions 0 to 1" in penstock("consume", topic, "-p", "7", code=3).err
     penstock("topic", "create", f"{topic}-one", "-p", "1")
     assert "has only partition 0" in penstock("produce", f"{topic}-one", "-p", "7", stdin="x\n", code=3).err
-    assert "has only partition 0; there is no 7" in penstock("consume", f"{topic}-one", "-p", "7", code=3).err
+    assert "has no partition 7: it has only partition 0" in penstock("consume", f"{topic}-one", "-p", "7", code=3).err
     penstock("consume", "no-such-topic", code=3)
 
 
@@ -62,7 +62,7 @@ def test_places_to_start_from(penstock, topic) -> None:
     assert penstock("consume", topic, "--from", "2020-01-01", "-n", "1").out == "0\n"
     assert penstock("consume", topic, "--from", "2100-01-01T00:00:00Z").out == ""
     outside = penstock("consume", topic, "-p", "0", "--from", "11", code=1)
-    assert "holds the offsets from 0 to below 10" in outside.err
+    assert "has the offsets from 0 up to, but not including, 10" in outside.err
 
 
 def test_a_moment_is_found_among_timestamps(penstock, topic) -> None:

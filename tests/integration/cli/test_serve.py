@@ -128,7 +128,7 @@ def test_config_example_is_a_configuration(tmp_path) -> None:
     (tmp_path / "example.toml").write_text(run("config", "example").stdout)
     assert (
         run("config", "show", "--config", str(tmp_path / "example.toml"), "--changed").stderr
-        == "every value is a default\n"
+        == "All values are defaults\n"
     )
 
 

@@ -75,15 +75,15 @@ def test_a_sink_is_shown(cli, sink) -> None:
 
 def test_a_deleted_sink_is_forgotten(cli, sink, sinks) -> None:
     sinks.open(f"{sink}-more")
-    assert cli("sink", "delete", sink, f"{sink}-more").err == f"forgot sink {sink}\nforgot sink {sink}-more\n"
+    assert cli("sink", "delete", sink, f"{sink}-more").err == f"Deleted sink {sink}\nDeleted sink {sink}-more\n"
     assert not is_there(sinks, sink)
-    assert cli("sink", "delete", sink, "--if-exists").err == f"there is no sink {sink}\n"
+    assert cli("sink", "delete", sink, "--if-exists").err == f"Sink {sink} does not exist\n"
 
 
 def test_a_sink_that_is_not_there_is_exit_code_3(cli) -> None:
     for verb in ("show", "delete"):
         missing = cli("sink", verb, "no-such-sink", code=3)
-        assert missing.err == "error: there is no sink no-such-sink; see penstock sink ls\n"
+        assert missing.err == "error: Sink no-such-sink does not exist; see penstock sink ls\n"
         assert missing.out == ""
 
 
@@ -104,5 +104,5 @@ def test_a_person_is_asked_and_may_say_no(environment, http, sink, sinks) -> Non
             os.close(terminal)
             os.close(theirs)
         assert done.returncode == code, done
-        assert f"Forget {sink}? A batch that comes again would be appended again.".encode() in done.stderr
+        assert f"Delete {sink}? A batch that is sent again would be appended again.".encode() in done.stderr
         assert is_there(sinks, sink) is left

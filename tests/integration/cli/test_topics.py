@@ -2,10 +2,10 @@
 
 
 def test_the_life_of_a_topic(penstock) -> None:
-    assert penstock("topic", "create", "life", "-p", "3", "-c", "retention.ms=1000000").err == "created topic life\n"
+    assert penstock("topic", "create", "life", "-p", "3", "-c", "retention.ms=1000000").err == "Created topic life\n"
     again = penstock("topic", "create", "life", code=1)
-    assert again.err == "error: Topic life already exists (TOPIC_ALREADY_EXISTS); with --if-not-exists that is fine\n"
-    assert penstock("topic", "create", "life", "--if-not-exists").err == "topic life exists already\n"
+    assert again.err == "error: Topic life already exists (TOPIC_ALREADY_EXISTS); --if-not-exists accepts that\n"
+    assert penstock("topic", "create", "life", "--if-not-exists").err == "Topic life exists already\n"
     (row,) = [row for row in penstock("topic", "ls", "-o", "ndjson").lines if row["topic"] == "life"]
     assert (row["partitions"], row["replicas"], row["internal"]) == (3, 1, False)
     (described,) = penstock("topic", "describe", "life", "-o", "json").json
@@ -14,13 +14,13 @@ def test_the_life_of_a_topic(penstock) -> None:
     changed = penstock(
         "topic", "config", "life", "--set", "cleanup.policy=compact", "--unset", "retention.ms", "--partitions", "4"
     )
-    assert changed.err == "topic life has 4 partitions now; it had 3\n"
+    assert changed.err == "Topic life has 4 partitions now; it had 3\n"
     configs = penstock("topic", "config", "life", "-o", "json").json
     assert [(row["name"], row["value"], row["source"]) for row in configs] == [("cleanup.policy", "compact", "topic")]
     everything = penstock("topic", "config", "life", "--all", "-o", "json").json
     assert {"retention.ms", "segment.bytes", "min.insync.replicas"} <= {row["name"] for row in everything}
     assert "partitions 4" in penstock("topic", "describe", "life").out
-    assert penstock("topic", "rm", "life").err == "removed topic life\n"
+    assert penstock("topic", "rm", "life").err == "Removed topic life\n"
     gone = penstock("topic", "rm", "life", code=3)
     assert gone.err == "error: There is no topic 'life' (UNKNOWN_TOPIC_OR_PARTITION); see penstock topic ls\n"
     penstock("topic", "rm", "life", "--if-exists")
@@ -77,8 +77,8 @@ def test_a_topic_that_has_another_number_of_partitions_already_is_told_as_such(p
     penstock("topic", "create", "has-three", "--partitions", "3")
     words = ("topic", "create", "has-one", "has-three", "--if-not-exists", "--partitions")
     assert penstock(*words, "3").err == (
-        "topic has-one exists already, with 1 partition, not 3\ntopic has-three exists already\n"
+        "Topic has-one exists already, with 1 partition, not 3\nTopic has-three exists already\n"
     )
     assert penstock(*words, "2", "--dry-run").err == (
-        "topic has-one exists already, with 1 partition, not 2\ntopic has-three exists already, with 3 partitions, not 2\n"
+        "Topic has-one exists already, with 1 partition, not 2\nTopic has-three exists already, with 3 partitions, not 2\n"
     )

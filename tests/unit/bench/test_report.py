@@ -3,7 +3,7 @@ import json
 import pytest
 from rich.console import Console
 
-from penstock.bench.report import as_json, as_table, duration, number, ratio
+from penstock.bench.report import as_json, as_table, duration, number
 from penstock.bench.rows import Row
 
 
@@ -28,25 +28,6 @@ def row(**changes) -> Row:
         "generator_cores": 0.9,
     }
     return Row(**(fields | changes))
-
-
-@pytest.mark.parametrize(
-    ("value", "base", "more_is_better", "expected"),
-    [
-        (300, 100, True, 3.0),
-        (50, 100, True, 0.5),
-        (50, 100, False, 2.0),
-        (400, 100, False, 0.25),
-        (100, 100, False, 1.0),
-    ],
-)
-def test_a_ratio_above_one_is_better_whichever_way_is_better(value, base, more_is_better, expected) -> None:
-    assert ratio(value, base, more_is_better=more_is_better) == expected
-
-
-@pytest.mark.parametrize(("value", "base"), [(None, 1), (1, None), (0, 1), (1, 0)])
-def test_a_ratio_that_cannot_be_said_is_none(value, base) -> None:
-    assert ratio(value, base, more_is_better=True) is None
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """The tables of the side-by-side run."""
 
-from bench.results import Cost, Report, Result, best_rows, markdown
+import pytest
+
+from bench.results import Cost, Report, Result, best_rows, markdown, ratio
 from penstock.bench.rows import Row
 
 
@@ -35,6 +37,25 @@ SYSTEMS = {"penstock": "Penstock", "kafka": "Apache Kafka", "redis": "Redis"}
 def line_of(text: str, *starts: str) -> list[str]:
     found = [line for line in text.splitlines() if all(start in line for start in starts)]
     return [cell.strip() for cell in found[0].strip("|").split("|")]
+
+
+@pytest.mark.parametrize(
+    ("value", "base", "more_is_better", "expected"),
+    [
+        (300, 100, True, 3.0),
+        (50, 100, True, 0.5),
+        (50, 100, False, 2.0),
+        (400, 100, False, 0.25),
+        (100, 100, False, 1.0),
+    ],
+)
+def test_a_ratio_above_one_is_better_whichever_way_is_better(value, base, more_is_better, expected) -> None:
+    assert ratio(value, base, more_is_better=more_is_better) == expected
+
+
+@pytest.mark.parametrize(("value", "base"), [(None, 1), (1, None), (0, 1), (1, 0)])
+def test_a_ratio_that_cannot_be_said_is_none(value, base) -> None:
+    assert ratio(value, base, more_is_better=True) is None
 
 
 def test_the_best_round_counts_by_what_the_row_is_about() -> None:

@@ -53,7 +53,7 @@ def failure(told: Told, **how: bool) -> str:
     [
         (nodes(stuck=1), "1 of its 3 partitions has a replica on every other node"),
         (nodes(numbers=(2,)), "there is no other node"),
-        (nodes(is_up=False, only_there=1), "1 of its partitions waits for it, since nobody else has all its records"),
+        (nodes(is_up=False, only_there=1), "1 of its partitions waits for it, since no other node has all its records"),
     ],
 )
 def test_a_dry_run_ends_as_the_run_would_and_neither_begins_what_cannot_end(state, why) -> None:
@@ -69,7 +69,7 @@ def test_a_dry_run_of_what_can_be_done_shows_who_takes_it(capsys) -> None:
     run(told, dry_run=True, partial=True)
     said = capsys.readouterr()
     assert said.out.splitlines()[-1].split() == ["2", "2", "3", "1", "1,3"]
-    assert "nothing was moved; leave --dry-run out to do it" in said.err
+    assert "Nothing was moved; run it without --dry-run to do it" in said.err
     assert told.asked == []
 
 
@@ -87,18 +87,18 @@ def test_a_watch_ends_when_what_is_left_waits_for_a_dead_node(capsys) -> None:
     ways = [{**DRAIN, "replicas": left, "only_there": 1} for left in (2, 1)]
     told = Told(gone, *({**gone, "drains": [way]} for way in ways))
     said = failure(told, watch=True)
-    assert "cannot be emptied further: 1 of its partitions waits for it" in said
+    assert "cannot be drained further: 1 of its partitions waits for it" in said
     assert "--unclean" in said
     assert "every other node" not in said
-    assert "node 2 is down and being emptied: 1 partition left; 1 of its partitions waits" in capsys.readouterr().err
+    assert "Node 2 is down and being drained: 1 partition left; 1 of its partitions waits" in capsys.readouterr().err
 
 
 def test_without_etcd_nothing_is_told_of_what_may_be_old() -> None:
     away = {**nodes(stuck=3), "metadata": {"is_reachable": False, "error": "it did not answer within 2 s"}}
     said = failure(Told(away))
-    assert said.startswith("etcd did not answer within 2 s. Without it nothing can be agreed on")
+    assert said.startswith("etcd did not answer within 2 s. Without etcd nothing can be changed")
     assert "replica" not in said
-    with pytest.raises(Failure, match="nothing was changed"):
+    with pytest.raises(Failure, match="Nothing was changed"):
         undo(Told(away), 2, Format.TABLE)  # type: ignore[arg-type]
 
 
@@ -107,11 +107,11 @@ def test_without_etcd_nothing_is_told_of_what_may_be_old() -> None:
     [
         (
             {"is_draining": True},
-            "node 2 is used again. Internal topics that lack replicas get them there by themselves",
+            "Node 2 is used again. Internal topics that lack replicas get them there automatically",
         ),
-        ({"is_draining": True, "is_up": False, "replicas": 0}, "node 2 is forgotten"),
+        ({"is_draining": True, "is_up": False, "replicas": 0}, "Node 2 is forgotten"),
         ({"is_draining": True, "is_up": False, "replicas": 1}, "it is down, and still has 1 partition\n"),
-        ({}, "node 2 is not being emptied: nothing was changed"),
+        ({}, "Node 2 is not being drained; nothing was changed"),
     ],
 )
 def test_undoing_says_what_becomes_of_the_node(capsys, changes, said) -> None:

@@ -95,7 +95,7 @@ def test_other_ports_are_refused_with_those_that_it_has_and_where_to_change_them
         with pytest.raises(Failure) as raised:
             folder.layout(None, first.nodes[2].kafka + 1, None)
     said = str(raised.value)
-    assert f"those from {first.kafka_port} on ({first.nodes[1].kafka}, {first.nodes[2].kafka})" in said
+    assert f"from {first.kafka_port} on ({first.nodes[1].kafka}, {first.nodes[2].kafka})" in said
     assert str(folder.path / "cluster.json") in said
 
 
@@ -138,7 +138,7 @@ def test_a_port_of_a_node_that_another_program_has_is_refused(folder, listener) 
         with socket.create_server(("127.0.0.1", port)), pytest.raises(Failure) as raised:
             folder.check_ports(layout)
     assert str(raised.value) == (
-        f"port {port} of node 2 is in use by another program; stop it, or use another --data-dir"
+        f"Already in use by another program: port {port} of node 2; stop that program, or use another --data-dir"
     )
     assert raised.value.code is Exit.FAILED
 
@@ -150,7 +150,7 @@ def test_all_ports_that_are_taken_are_named(folder) -> None:
         with (
             socket.create_server(("127.0.0.1", kafka)),
             socket.create_server(("127.0.0.1", client)),
-            pytest.raises(Failure, match=f"^port {client} of etcd, port {kafka} of node 1 are in use"),
+            pytest.raises(Failure, match=f"another program: port {client} of etcd, port {kafka} of node 1;"),
         ):
             folder.check_ports(layout)
 
@@ -176,7 +176,9 @@ def test_a_node_that_an_earlier_run_left_running_is_named_as_such(folder) -> Non
             lock.write("4711\n")
             lock.flush()
             fcntl.flock(lock, fcntl.LOCK_EX)
-            with pytest.raises(Failure, match=r"node 2 of this cluster is still running \(pid 4711\)"):
+            with pytest.raises(
+                Failure, match=r"Node 2 of an earlier penstock cluster up is still running \(pid 4711\)"
+            ):
                 folder.check_ports(layout)
 
 
@@ -212,7 +214,7 @@ def test_a_file_that_cannot_be_read_says_what_to_do(folder, data) -> None:
 def test_a_file_of_a_later_release_says_so_whatever_is_in_it(folder, data) -> None:
     with folder.held():
         (folder.path / "cluster.json").write_bytes(data)
-        with pytest.raises(Failure, match="of version 2: use the release that made it"):
+        with pytest.raises(Failure, match="has version 2: use the release that created it"):
             folder.layout(None, None, None)
 
 

@@ -65,16 +65,16 @@ def test_a_node_that_dies_just_after_the_wish_to_start_it_again_is_started(tmp_p
     cluster.run()
     assert cluster.begun == [*range(1, nodes + 1), 1]
     told = capfd.readouterr().err
-    assert "starting node-1 again" in told
+    assert "Starting node-1 again" in told
     assert "kill -USR1" not in told
-    assert "no node is left" not in told
+    assert "No node is left" not in told
 
 
 def test_a_wish_starts_a_node_once(tmp_path, capfd) -> None:
     cluster = Cluster(tmp_path, 1, deaths=2)
     cluster.run()
     assert cluster.begun == [1, 1]
-    assert "no node is left" in capfd.readouterr().err
+    assert "No node is left" in capfd.readouterr().err
 
 
 def test_the_end_of_a_dead_node_s_log_is_of_its_last_start_and_not_shown_as_errors_of_the_command(

@@ -67,7 +67,7 @@ def shown(capsys, *, every=False, **changes):
 def test_a_cluster_that_is_well_says_so(capsys) -> None:
     text = shown(capsys)
     assert "cluster abc  controller node 1  etcd reachable  partitions 3" in text
-    assert "every partition has its leader" in text
+    assert "All partitions have a leader" in text
 
 
 def test_what_is_wrong_is_shown_with_why(capsys) -> None:
@@ -79,10 +79,10 @@ def test_what_is_wrong_is_shown_with_why(capsys) -> None:
         metadata={"is_reachable": False, "error": "nobody answers"},
     )
     assert "no controller  etcd NOT REACHABLE" in text
-    assert "asked by node 1: nobody answers" in text
+    assert "etcd as seen by node 1: nobody answers" in text
     assert "t/0 is offline: node 2 is not up (the first 1 of 5)" in text
-    assert "Bring etcd back" in text
-    assert "every partition has its leader" not in text
+    assert "Restore etcd" in text
+    assert "All partitions have a leader" not in text
 
 
 def test_what_has_one_cause_is_one_line_and_says_what_to_do(capsys) -> None:
@@ -93,8 +93,8 @@ def test_what_has_one_cause_is_one_line_and_says_what_to_do(capsys) -> None:
     text = shown(capsys, **changes)
     assert "\n64 partitions of 5 topics are under-replicated: node 2 is not up\n" in text
     assert "\nu/0 and u/1 are under-replicated: node 4 is not caught up\n" in text
-    assert "\nnode 2 is down since 2026-01-01T00:00:00.000Z\n" in text
-    assert "to do: start node 2 again" in text
+    assert "\nNode 2 has been down since 2026-01-01T00:00:00.000Z\n" in text
+    assert "To do: start node 2 again" in text
     assert "penstock cluster drain 2" in text
     assert "t1/1" not in text
     assert "penstock cluster status --all" in text
@@ -105,18 +105,21 @@ def test_what_has_one_cause_is_one_line_and_says_what_to_do(capsys) -> None:
 
 def test_replicas_that_catch_up_need_nothing_but_patience(capsys) -> None:
     text = shown(capsys, under_replicated=[TROUBLE], under_replicated_count=1)
-    assert "to do: wait, replicas are catching up" in text
+    assert "To do: wait, replicas are catching up" in text
 
 
 def test_a_topic_that_wants_more_in_sync_than_it_has_replicas_is_told_with_both_ways_out(capsys) -> None:
     why = "min.insync.replicas is 3, and there can never be as many with 2 replicas"
     trouble = {**TROUBLE, "topic": "strict", "leader": 1, "in_sync": [1, 2], "why": why}
     text = shown(capsys, under_min_in_sync=[trouble], under_min_in_sync_count=1)
-    assert f"strict/0 is below min.insync.replicas, and refusing acks=all: {why}" in text
+    assert f"strict/0 is below min.insync.replicas and refusing writes with acks=all: {why}" in text
     assert "penstock cluster reassign strict --replication-factor N" in text
     assert "penstock topic config strict --set min.insync.replicas=N" in text
     # Nothing is missing of what there can be, and it is not well all the same.
-    assert "all its replicas in sync; 1 partition is refusing acks=all nevertheless, since it wants more" in text
+    assert (
+        "all their replicas in sync, but 1 partition is refusing writes with acks=all, since min.insync.replicas"
+        in text
+    )
 
 
 @pytest.mark.parametrize(
@@ -151,30 +154,30 @@ def test_a_node_that_is_being_emptied_or_was_is_not_to_be_started_again(capsys) 
     down = {**NODE, "node": 2, "is_up": False, "is_draining": True, "replicas": 0, "left_ms": 1_767_225_600_000}
     drain = {"node": 2, "leads": 0, "replicas": 0, "stuck": 0, "is_done": True}
     text = shown(capsys, nodes=[NODE, down], drains=[drain])
-    assert '\nnode 2 is down, and nothing is left on it: "penstock cluster drain 2 --undo" forgets it\n' in text
+    assert '\nNode 2 is down and empty; forget it with "penstock cluster drain 2 --undo"\n' in text
     under_way = {**drain, "replicas": 1, "is_done": False}
     lacking = {"under_replicated": [TROUBLE], "under_replicated_count": 1}
     text += shown(capsys, nodes=[NODE, {**down, "replicas": 1}], drains=[under_way], **lacking)
-    assert "node 2 is down and being emptied: 1 partition left; others copy them" in text
-    for wrong in ("start node 2", "stop it", "then penstock cluster drain", "is down since"):
+    assert "Node 2 is down and being drained: 1 partition left; other nodes copy them" in text
+    for wrong in ("start node 2", "stop it", "run penstock cluster drain", "has been down since"):
         assert wrong not in text
 
 
 def test_of_several_nodes_that_are_down_those_are_to_be_started_that_are_not_being_emptied(capsys) -> None:
     down = [{**NODE, "node": number, "is_up": False, "is_draining": number == 2} for number in (2, 3)]
     drain = {"node": 2, "leads": 0, "replicas": 3, "stuck": 0, "is_done": False}
-    assert "to do: start node 3 again" in shown(capsys, nodes=[NODE, *down], drains=[drain])
+    assert "To do: start node 3 again" in shown(capsys, nodes=[NODE, *down], drains=[drain])
 
 
 def test_what_waits_for_a_node_that_is_down_says_so_with_the_ways_out() -> None:
     text = drain_line(NodeDrain(3, 0, 2, 0, False, 1), is_up=False)
     assert (
-        "2 partitions left; 1 of its partitions waits for it, since nobody else has all its records. Start node 3 again"
+        "2 partitions left; 1 of its partitions waits for it, since no other node has all its records. Start node 3 again"
         in text
     )
     assert "penstock cluster elect TOPIC/PARTITION --unclean" in text
     assert "penstock topic rm TOPIC" in text
-    assert "nothing is to be done" not in text
+    assert "there is nothing to do" not in text
 
 
 def test_a_drain_says_what_is_left_and_what_cannot_go() -> None:

@@ -80,22 +80,25 @@ def test_no_arguments_show_the_help_and_are_wrong_usage(capsys) -> None:
         (["topic", "ls", "--bootstrap", "nowhere:x"], "--bootstrap: 'nowhere:x' has no port"),
         (["topic", "config", "t", "--set", "novalue"], "--set 'novalue': write NAME=VALUE"),
         (["produce", "t", "--header", "novalue"], "--header 'novalue': write NAME=VALUE"),
-        (["produce", "t", "-K", ""], "--key-separator is empty"),
-        (["group", "reset", "g"], "say exactly one of --to-earliest"),
-        (["group", "reset", "g", "--to-latest", "--to-earliest"], "say exactly one of"),
-        (["consume", "t", "--group", "g", "--partition", "0"], "goes without --partition"),
+        (["produce", "t", "-K", ""], "--key-separator must not be empty"),
+        (["group", "reset", "g"], "Use exactly one of --to-earliest"),
+        (["group", "reset", "g", "--to-latest", "--to-earliest"], "Use exactly one of"),
+        (["consume", "t", "--group", "g", "--partition", "0"], "--group cannot be combined with --partition"),
         (["queue", "ls", "--http", "nowhere"], "--http: 'nowhere' has no port"),
         (["sink", "ls", "--http", "nowhere"], "--http: 'nowhere' has no port"),
         (["sink", "show"], "Missing argument 'NAME'"),
-        (["queue", "ack", "orders", "-g", "g"], "'orders' names no record: write TOPIC/PARTITION@OFFSET"),
+        (["queue", "ack", "orders", "-g", "g"], "'orders' is not a record: write TOPIC/PARTITION@OFFSET"),
         (["queue", "peek", "orders"], "Missing option '--group'"),
-        (["dlq", "show", "t", "--since", "noon"], "--since 'noon': write a moment as"),
-        (["why", "orders/0", "-g", "g"], "'orders/0' names no record: write TOPIC/PARTITION@OFFSET, as orders/0@42"),
-        (["bench", "--only", "nonsense"], "--only: no workload is called nonsense: choose from"),
+        (["dlq", "show", "t", "--since", "noon"], "--since 'noon': write a time such as"),
+        (
+            ["why", "orders/0", "-g", "g"],
+            "'orders/0' is not a record: write TOPIC/PARTITION@OFFSET, for example orders/0@42",
+        ),
+        (["bench", "--only", "nonsense"], "--only: Unknown workload nonsense; choose from"),
         (["bench", "-b", "nowhere:x"], "--bootstrap: 'nowhere:x' has no port"),
-        (["bench", "--gateways", "--only", "nonsense"], "--only: no row is called nonsense: choose from"),
+        (["bench", "--gateways", "--only", "nonsense"], "--only: Unknown workload nonsense; choose from"),
         (["bench", "--gateways", "--tcp", "nowhere"], "--tcp: 'nowhere' has no port"),
-        (["serve", "--nonsense"], "does not know '--nonsense'"),
+        (["serve", "--nonsense"], "Unknown option '--nonsense'"),
         (["serve", "--kafka", "nowhere"], "listeners.kafka: 'nowhere' has no port"),
         (["config", "show", "--http", "nowhere"], "listeners.http: 'nowhere' has no port"),
     ],
@@ -167,7 +170,7 @@ def test_several_brokers_of_which_none_is_there_are_all_named(capsys) -> None:
 
 @pytest.mark.parametrize("code", [LEADER_NOT_AVAILABLE, COORDINATOR_NOT_AVAILABLE, NOT_ENOUGH_REPLICAS])
 def test_who_finds_nobody_to_do_it_is_told_where_to_look_and_once(code) -> None:
-    assert hint_of(BrokerRefused(code, "t/0")) == "; penstock cluster status says which nodes are missing"
+    assert hint_of(BrokerRefused(code, "t/0")) == "; penstock cluster status shows which nodes are missing"
     assert hint_of(BrokerRefused(code, "t/0", "start the nodes (penstock cluster status)")) == ""
     assert hint_of(BrokerRefused(NOT_LEADER_OR_FOLLOWER, "t/0")) == ""
 
@@ -244,7 +247,7 @@ def test_what_nobody_expected_is_a_sentence_too(capsys, monkeypatch) -> None:
 
     monkeypatch.setattr(main, "_dispatch", broken)
     assert main.run([]) == Exit.FAILED
-    assert "error: unexpected: ZeroDivisionError: division by zero" in capsys.readouterr().err
+    assert "error: Unexpected ZeroDivisionError: division by zero" in capsys.readouterr().err
     monkeypatch.setenv("PENSTOCK_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
         main.run([])

@@ -207,8 +207,11 @@ def test_a_file_that_continues_from_the_checkpoint_of_another_says_so(file, stat
     a_stopped_copy(state, "/elsewhere/first.toml")
     assert main.run(["pipeline", "run", str(file), "-b", "127.0.0.1:1"]) == Exit.UNREACHABLE
     note, *rest = capsys.readouterr().err.splitlines()
-    assert note == "continues from the checkpoint of /elsewhere/first.toml; use --name or --checkpoint to start anew"
-    assert not any("continues" in line for line in rest)
+    assert (
+        note
+        == "Continues from the checkpoint of /elsewhere/first.toml; use --name or --checkpoint to start from the beginning"
+    )
+    assert not any("Continues" in line for line in rest)
 
 
 @pytest.mark.parametrize("words", [["--name", "other"], ["--checkpoint", "CHECKPOINT"]])
@@ -216,18 +219,18 @@ def test_a_file_that_starts_anew_says_nothing_of_others(words, file, state, tmp_
     a_stopped_copy(state, "/elsewhere/first.toml")
     given = [str(tmp_path / "c") if word == "CHECKPOINT" else word for word in words]
     assert main.run(["pipeline", "run", str(file), "-b", "127.0.0.1:1", *given]) == Exit.UNREACHABLE
-    assert "continues" not in capsys.readouterr().err
+    assert "Continues" not in capsys.readouterr().err
 
 
 def test_a_file_that_continues_from_its_own_checkpoint_says_nothing(file, state, capsys) -> None:
     a_stopped_copy(state, file.parent / "x" / ".." / file.name)
     assert main.run(["pipeline", "run", str(file), "-b", "127.0.0.1:1"]) == Exit.UNREACHABLE
-    assert "continues" not in capsys.readouterr().err
+    assert "Continues" not in capsys.readouterr().err
 
 
 def test_nothing_ran_yet(state, capsys) -> None:
     assert main.run(["pipeline", "ls"]) == Exit.OK
-    assert capsys.readouterr().err == "no pipeline has run yet; see penstock pipeline run --help\n"
+    assert capsys.readouterr().err == "No pipeline has run yet; see penstock pipeline run --help\n"
     assert main.run(["pipeline", "status", "x"]) == Exit.NOT_FOUND
 
 
@@ -260,9 +263,9 @@ def test_stop_tells_the_process_and_waits_for_its_end(state, sleeper, capsys) ->
     assert main.run(["pipeline", "stop", "big"]) == Exit.OK
     assert sleeper.wait() == 7
     # A real run says "stopped" of itself; this one is only gone.
-    assert capsys.readouterr().err == "pipeline big is failed\n"
+    assert capsys.readouterr().err == "Pipeline big is failed\n"
     assert main.run(["pipeline", "stop", "big"]) == Exit.OK
-    assert capsys.readouterr().err == "pipeline big does not run: failed\n"
+    assert capsys.readouterr().err == "Pipeline big is not running: failed\n"
 
 
 def test_one_that_does_not_stop_is_killed_only_when_asked_for(state, capsys) -> None:
@@ -271,7 +274,7 @@ def test_one_that_does_not_stop_is_killed_only_when_asked_for(state, capsys) -> 
         assert child.stdout.readline() == b"ready\n"
         state.save(a_run(child.pid))
         assert main.run(["pipeline", "stop", "big", "--timeout", "0"]) == Exit.FAILED
-        assert f"pipeline big (pid {child.pid}) has not ended after 0 s; wait, or add --kill" in capsys.readouterr().err
+        assert f"Pipeline big (pid {child.pid}) has not ended after 0 s; wait, or add --kill" in capsys.readouterr().err
         assert main.run(["pipeline", "stop", "big", "--timeout", "0.01", "--kill"]) in (Exit.OK, Exit.FAILED)
         assert child.wait() == -signal.SIGKILL
 
@@ -282,7 +285,7 @@ def test_forget(state, sleeper, capsys) -> None:
     state.save(a_run(sleeper.pid, state=PipelineState.STOPPED))
     capsys.readouterr()
     assert main.run(["pipeline", "forget", "big"]) == Exit.OK
-    assert capsys.readouterr().err == "forgot pipeline big; its checkpoint is still in there\n"
+    assert capsys.readouterr().err == "Forgot pipeline big; its checkpoint is still in there\n"
     assert state.all() == []
     assert main.run(["pipeline", "forget", "big"]) == Exit.NOT_FOUND
     assert capsys.readouterr().err == f"error: there is no pipeline big in {state.folder}\n"
@@ -300,7 +303,7 @@ def test_a_checkpoint_in_the_state_folder_is_forgotten_too_when_asked_for(state,
     state.save(a_run(sleeper.pid, state=PipelineState.FAILED, **given))
     capsys.readouterr()
     assert main.run(["pipeline", "forget", "big", "--checkpoint"]) == Exit.OK
-    assert capsys.readouterr().err == "forgot pipeline big and its checkpoint\n"
+    assert capsys.readouterr().err == "Forgot pipeline big and deleted its checkpoint\n"
     assert state.all() == []
     assert [path.name for path in (state.folder / "checkpoints").iterdir()] == ["other"]
 
@@ -312,7 +315,7 @@ def test_a_checkpoint_elsewhere_is_left_to_its_owner(place, state, sleeper, tmp_
     there = place if "://" in place else str(tmp_path / place)
     state.save(a_run(sleeper.pid, state=PipelineState.FAILED, checkpoint=there))
     assert main.run(["pipeline", "forget", "big", "--checkpoint"]) == Exit.USAGE
-    assert f"is not in the state folder: remove {there} yourself" in capsys.readouterr().err
+    assert f"is not in the state folder; remove {there} yourself" in capsys.readouterr().err
     assert state.load("big").state is PipelineState.FAILED
     assert (tmp_path / "elsewhere").exists()
     assert (state.folder / "checkpoints").exists()
@@ -343,5 +346,5 @@ def test_one_that_fails_in_the_background_fails_here(file, state, monkeypatch, c
     monkeypatch.setattr(sys, "argv", ["penstock", *arguments])
     assert main.run(arguments) == Exit.UNREACHABLE
     told = capsys.readouterr().err
-    assert "pipeline copy did not start" in told
+    assert "Pipeline copy did not start" in told
     assert "cannot connect to 127.0.0.1:1" in told

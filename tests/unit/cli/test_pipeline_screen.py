@@ -23,9 +23,9 @@ def test_what_started_processes_say_is_in_the_log_and_not_on_the_terminal(tmp_pa
     print("ours", file=sys.stderr, flush=True)
     assert capfd.readouterr().err == "ours\n"
     assert (tmp_path / "big.log").read_text() == "a trace\n"
-    log.tell()
+    log.point_out()
     log.close()
-    assert capfd.readouterr().err == f"what Spark said is in {tmp_path / 'big.log'}\n"
+    assert capfd.readouterr().err == f"The output of Spark is in {tmp_path / 'big.log'}\n"
 
 
 def test_a_stop_is_told_on_the_terminal_while_spark_starts(tmp_path, capfd) -> None:
@@ -50,7 +50,7 @@ def test_what_does_not_start_has_said_why(tmp_path, capfd) -> None:
 def test_no_empty_log_is_left_and_nothing_told_of_it(tmp_path, capfd) -> None:
     log = SparkLog(tmp_path / "big.log")
     log.around(lambda _: None)("")
-    log.tell()
+    log.point_out()
     log.close()
     assert capfd.readouterr().err == ""
     assert list(tmp_path.iterdir()) == []
@@ -65,7 +65,7 @@ def test_a_query_that_has_nothing_to_do_does_not_hide_the_others() -> None:
 
 def test_nobody_to_ask_is_told_before_the_question(monkeypatch) -> None:
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
-    with pytest.raises(Failure, match="nobody is there to ask: add --yes"):
+    with pytest.raises(Failure, match=r"Cannot ask .*: add --yes"):
         TerminalScreen(Format.TABLE, yes=False).need_answer()
     TerminalScreen(Format.TABLE, yes=True).need_answer()
 

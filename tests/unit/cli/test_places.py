@@ -30,7 +30,7 @@ def test_a_place_is_read(text, place) -> None:
 
 @pytest.mark.parametrize("text", ["", "-1", "first", "offset:x", "2026-13-01", "1.5", "٣"])
 def test_what_is_no_place_is_refused_with_examples(text) -> None:
-    with pytest.raises(Failure, match="write earliest, latest, an offset, or a moment") as caught:
+    with pytest.raises(Failure, match="write earliest, latest, an offset, or a time") as caught:
         parse_place(text)
     assert caught.value.code is Exit.USAGE
 
@@ -50,7 +50,7 @@ def test_a_record_is_named_by_topic_partition_and_offset() -> None:
     assert parse_record("orders.v1/0@42") == ("orders.v1", 0, 42)
     assert str(parse_record("orders/3@7")) == "orders/3@7"
     for wrong in ("orders", "orders/0", "orders@1", "/0@1", "orders/-1@1", "orders/0@x", "a/b/0@1", ""):
-        with pytest.raises(Failure, match="names no record: write TOPIC/PARTITION@OFFSET"):
+        with pytest.raises(Failure, match="is not a record: write TOPIC/PARTITION@OFFSET"):
             parse_record(wrong)
 
 

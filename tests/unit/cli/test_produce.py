@@ -57,7 +57,7 @@ def test_a_line_above_the_bound_is_refused_before_it_is_read_to_its_end(end, mon
     monkeypatch.setattr("penstock.cli.produce.LINE_BYTES_MAX", 3 << 20)
     reads = [b"x" * READ_BYTES] * 3 + [b"x" + end]
     monkeypatch.setattr(os, "read", lambda *_: reads.pop(0))
-    with pytest.raises(Failure, match="input has a line of more than 3 MiB; is it text"):
+    with pytest.raises(Failure, match="input has a line of more than 3 MiB, of which nothing was sent; is it a text"):
         list(_lines(0, "input"))
 
 
@@ -72,7 +72,7 @@ def test_files_follow_each_other(tmp_path) -> None:
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path) -> None:
-    with pytest.raises(Failure, match=r"cannot read .*absent: No such file"):
+    with pytest.raises(Failure, match=r"Cannot read .*absent: No such file"):
         list(_chunks([str(tmp_path / "absent")]))
 
 

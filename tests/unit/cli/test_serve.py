@@ -47,10 +47,10 @@ def test_every_flag_of_the_interface_reaches_its_setting() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--kafak", "h:1"], "does not know '--kafak'; did you mean --kafka?"),
-        (["now"], "does not know 'now'; see penstock serve --help"),
+        (["--kafak", "h:1"], "Unknown option '--kafak' of penstock serve; did you mean --kafka?"),
+        (["now"], "Unknown option 'now' of penstock serve; see penstock serve --help"),
         (["--kafka"], "--kafka needs a value"),
-        (["--reset-wal=yes"], "does not know '--reset-wal'"),
+        (["--reset-wal=yes"], "Unknown option '--reset-wal'"),
     ],
 )
 def test_a_wrong_argument_is_told(arguments, says) -> None:
@@ -111,7 +111,7 @@ def test_the_data_of_a_running_broker_stays_where_it_is(tmp_path) -> None:
 
 @pytest.mark.parametrize("flag", sorted({"--node-id", *serve.CLUSTER_ONLY}))
 def test_a_flag_for_clusters_without_a_cluster_is_refused_before_anything_starts(flag, tmp_path) -> None:
-    with pytest.raises(Failure, match=f"{flag} is for a node of a cluster") as caught:
+    with pytest.raises(Failure, match=f"{flag} is only for a node of a cluster") as caught:
         serve.serve(
             parse([flag, "2" if flag == "--node-id" else "127.0.0.1:1", "--data-dir", str(tmp_path / "data")]), {}
         )

@@ -140,7 +140,7 @@ def test_a_table_says_when_there_is_more(capsys) -> None:
     shown = written(capsys, RowFormat.TABLE, rows_max=1)
     assert "one" in shown.out
     assert "two" not in shown.out
-    assert "the first 1 rows; --limit shows more" in shown.err
+    assert "Showing the first 1 rows; use --limit for more" in shown.err
 
 
 def test_a_table_keeps_a_row_in_a_line_and_numbers_without_commas(capsys) -> None:
@@ -207,7 +207,7 @@ def test_words_leave_the_prompt_and_help_spoils_no_statement(word, monkeypatch, 
     ran = []
     at_prompt(monkeypatch, tmp_path, ["help", "SELECT 1;", "HELP;", word, "SELECT 3;"], ran.append)
     assert ran == ["SELECT 1"]
-    assert capsys.readouterr().out.count("this help") == 2
+    assert capsys.readouterr().out.count("show this help") == 2
 
 
 def test_the_prompt_survives_what_fails_and_leaves_out_what_was_to_follow_it(monkeypatch, tmp_path, capsys) -> None:
@@ -222,7 +222,7 @@ def test_the_prompt_survives_what_fails_and_leaves_out_what_was_to_follow_it(mon
     assert ran == ["bad", "good"]
     shown = capsys.readouterr().err
     assert "error: it is bad" in shown
-    assert "\\nonsense is no command" in shown
+    assert "Unknown command \\nonsense" in shown
 
 
 def test_an_interrupt_at_the_prompt_drops_the_statement(monkeypatch, tmp_path) -> None:
@@ -266,7 +266,7 @@ def test_an_interrupt_cancels_the_statement_and_leaves_the_connection_to_java_al
 
     at_prompt(monkeypatch, tmp_path, ["long; after;", "next;"], run)
     assert ran == ["long", "the answer was read", "next"]
-    assert capsys.readouterr().err.splitlines()[1:] == ["interrupted"]
+    assert capsys.readouterr().err.splitlines()[1:] == ["Interrupted"]
     assert handler_of_pyspark == []
 
 
@@ -283,7 +283,7 @@ def test_an_interrupt_ends_what_does_not_wait_for_java_at_once(
 
     at_prompt(monkeypatch, tmp_path, ["long;", "next;"], run)
     assert ran == ["next"]
-    assert capsys.readouterr().err.splitlines()[1:] == ["interrupted"]
+    assert capsys.readouterr().err.splitlines()[1:] == ["Interrupted"]
     os.kill(os.getpid(), signal.SIGINT)
     assert handler_of_pyspark, "outside of the prompt the handler is as it was"
 
@@ -292,7 +292,7 @@ def test_the_prompt_lists_and_describes(monkeypatch, tmp_path, capsys) -> None:
     ran = []
     at_prompt(monkeypatch, tmp_path, ["\\d", "\\d dlq.orders", "\\d `a-b`", "\\?"], ran.append)
     assert ran == ["SHOW TABLES", "DESCRIBE `dlq.orders`", "DESCRIBE `a-b`"]
-    assert "its columns" in capsys.readouterr().out
+    assert "list the columns" in capsys.readouterr().out
 
 
 def test_a_command_inside_of_a_statement_is_obeyed_at_once_and_the_statement_goes_on(
@@ -302,7 +302,7 @@ def test_a_command_inside_of_a_statement_is_obeyed_at_once_and_the_statement_goe
     lines = ["SELECT", "\\d orders", "\\nonsense", "x FROM orders; \\d", "SELECT '", "\\d", "';"]
     at_prompt(monkeypatch, tmp_path, lines, ran.append)
     assert ran == ["DESCRIBE `orders`", "SELECT\nx FROM orders", "SHOW TABLES", "SELECT '\n\\d\n'"]
-    assert "\\nonsense is no command" in capsys.readouterr().err
+    assert "Unknown command \\nonsense" in capsys.readouterr().err
 
 
 class NoSpark:
@@ -333,7 +333,7 @@ def test_commands_on_standard_input_are_obeyed_as_at_the_prompt(monkeypatch, cap
     monkeypatch.setattr("sys.stdin", io.StringIO("\\d\nSELECT 1; SELECT 2\n\\d orders\n\\?\n\\q\nSELECT 3;"))
     assert main.run(["sql"]) == Exit.OK
     assert answered == ["SHOW TABLES", "SELECT 1", "DESCRIBE `orders`"]
-    assert "its columns" in capsys.readouterr().out
+    assert "list the columns" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("text", "helps"), [("exit\nSELECT 1;", 0), ("help\n", 1), ("help;\nQUIT;\nSELECT 1", 1)])
@@ -341,14 +341,14 @@ def test_words_on_standard_input_that_need_no_spark_start_none(text, helps, monk
     monkeypatch.setattr("sys.stdin", io.StringIO(text))
     assert main.run(["sql", "--bootstrap", "127.0.0.1:1"]) == Exit.OK
     shown = capsys.readouterr()
-    assert (shown.out.count("this help"), shown.err) == (helps, "")
+    assert (shown.out.count("show this help"), shown.err) == (helps, "")
 
 
 def test_a_command_may_stand_where_a_query_is_given(capsys, answered) -> None:
     assert main.run(["sql", "\\d orders"]) == Exit.OK
     assert answered == ["DESCRIBE `orders`"]
     assert main.run(["sql", "\\nonsense"]) == Exit.USAGE
-    assert "\\nonsense is no command" in capsys.readouterr().err
+    assert "Unknown command \\nonsense" in capsys.readouterr().err
 
 
 def test_a_broker_that_cannot_be_reached_is_told_before_spark_is_started(capsys) -> None:

@@ -1,4 +1,4 @@
-"""HTTP/1.1 as bytes: requests that are made once, and answers told apart on a connection that stays open."""
+"""HTTP/1.1 as bytes: requests that are made once, and responses that are split on a connection that stays open."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ JSON = "application/json"
 NDJSON = "application/x-ndjson"
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _SHOWN_BYTES = 300
-ANSWER_FAILURES = (b"\nHTTP/1.1 3", b"\nHTTP/1.1 4", b"\nHTTP/1.1 5")
-"""What begins an answer that says no, with the line feed before it."""
+FAILURES = (b"\nHTTP/1.1 3", b"\nHTTP/1.1 4", b"\nHTTP/1.1 5")
+"""How a response that reports a failure begins, with the line feed before it."""
 
 
 def request(method: str, path: str, address: Address, body: bytes = b"", content_type: str = JSON) -> bytes:
@@ -36,8 +36,8 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
-class AnswerReader:
-    """Cuts what a connection receives into answers that say their length; one that says no is a BenchError."""
+class ResponseReader:
+    """Splits what a connection receives into responses by their content length; a failure is a BenchError."""
 
     __slots__ = ("_data",)
 
@@ -45,7 +45,7 @@ class AnswerReader:
         self._data = b""
 
     def feed(self, data: memoryview) -> list[bytes]:
-        """The bodies of the answers that are whole now."""
+        """The bodies of the responses that are complete now."""
         text = self._data + data if self._data else bytes(data)
         bodies = []
         at = 0
@@ -53,11 +53,11 @@ class AnswerReader:
             status = text[at + 9 : at + 12]
             if not status.startswith(b"2"):
                 raise BenchError(
-                    f"the broker refused a request: {text[at : at + _SHOWN_BYTES].decode(errors='replace')}"
+                    f"The broker refused a request: {text[at : at + _SHOWN_BYTES].decode(errors='replace')}"
                 )
             length = _LENGTH.search(text, at, head_end)
             if length is None and status != b"204":
-                raise BenchError("an answer does not say its length: the row cannot tell where it ends")
+                raise BenchError("A response has no content length, so the row cannot tell where it ends")
             end = head_end + 4 + (int(length[1]) if length else 0)
             if end > len(text):
                 break

@@ -1,8 +1,8 @@
 """The client's side of HTTP/2, as far as gRPC needs it: no sockets, bytes in and out.
 
-Invariant: no more is sent than the server's flow-control windows and its bound on calls under way allow, every SETTINGS and PING is answered, and what the server sends
-never stops for want of room. Header blocks are made once: the first call on a connection fills the server's table, each later one is
-six bytes. Of answers only what counts is read: data, and the end of a stream.
+Invariant: no more is sent than the server's flow-control windows and its limit on concurrent calls allow, every SETTINGS and PING is answered, and
+the server always has room to send. Header blocks are made once: the first call on a connection fills the server's table, each later one is
+six bytes. Of responses only the data and the end of a stream are read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from penstock.address import Address
 from penstock.bench.faults import BenchError
-from penstock.bench.gateways.proto import enveloped
 
 SERVICE = "/mq.MessageQueueService/"
 HEAD_BYTES = 9
@@ -29,8 +28,40 @@ _REFILL_BYTES = 1 << 28
 _SETTING = struct.Struct(">HI")
 _U32 = struct.Struct(">I")
 _HEAD = struct.Struct(">IBI")
+_PREFIX = struct.Struct(">BI")
 # Indexed in HPACK's table: POST, http, then the four entries that the first call added, oldest last.
 _LATER_BLOCK = b"\x83\x86\xc1\xc0\xbf\xbe"
+
+
+def enveloped(message: bytes) -> bytes:
+    """A message as gRPC sends it: not compressed, with its length."""
+    return _PREFIX.pack(0, len(message)) + message
+
+
+class MessageReader:
+    """Splits the data of one stream into messages."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self) -> None:
+        self._data = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The messages that are complete now."""
+        text = self._data + data if self._data else data
+        messages = []
+        at = 0
+        while len(text) - at >= _PREFIX.size:
+            compressed, length = _PREFIX.unpack_from(text, at)
+            if compressed:
+                raise BenchError("The broker compressed a message without being asked to")
+            end = at + _PREFIX.size + length
+            if end > len(text):
+                break
+            messages.append(text[at + _PREFIX.size : end])
+            at = end
+        self._data = text[at:]
+        return messages
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
@@ -67,7 +98,7 @@ class _Stream:
 
 
 class Http2Client:
-    """One connection that calls one method of the service. `outbox` is what is to be sent; `on_data` gets the data of every stream."""
+    """One connection that calls one method of the service. `outbox` is what has to be sent; `on_data` gets the data of every stream."""
 
     def __init__(self, method: str, address: Address, on_data: Callable[[bytes], None] | None = None) -> None:
         self._block = first_block(SERVICE + method, str(address))
@@ -81,14 +112,13 @@ class Http2Client:
         self._next_stream = 1
         self._data = b""
         self._unrefilled = 0
-        self.ended: list[int] = []
-        """Streams that ended well since someone took them from here."""
+        self._ended: list[int] = []
         settings = _SETTING.pack(_INITIAL_WINDOW_SIZE, _WINDOW_MAX)
         self.outbox = bytearray(_PREFACE + frame(SETTINGS, 0, 0, settings))
         self.outbox += frame(WINDOW_UPDATE, 0, 0, _U32.pack(_WINDOW_MAX - _WINDOW_DEFAULT))
 
     def call(self, message: bytes, *, ends: bool = True) -> int:
-        """Begin a call with its first message, `ends` when it is the only one; now, or when the server takes one more."""
+        """Begin a call with its first message (`ends`: its only one); now, or when the server accepts one more."""
         stream = self._next_stream
         self._next_stream += 2
         if len(self._streams) < self._streams_max:
@@ -104,7 +134,7 @@ class Http2Client:
         self.send(stream, message)
 
     def send(self, stream: int, message: bytes) -> None:
-        """One more message of a call; waits in line when a window is full."""
+        """One more message of a call; it waits when a window is full."""
         state = self._streams[stream]
         data = enveloped(message)
         if len(data) <= self._frame_bytes_max:
@@ -113,10 +143,6 @@ class Http2Client:
             step = self._frame_bytes_max
             state.unsent.extend(data[at : at + step] for at in range(0, len(data), step))
         self._flush(stream, state)
-
-    def unsent_in(self, stream: int) -> int:
-        """How many pieces wait for room."""
-        return len(self._streams[stream].unsent)
 
     def _flush(self, stream: int, state: _Stream) -> None:
         unsent = state.unsent
@@ -131,8 +157,8 @@ class Http2Client:
             self.outbox += _HEAD.pack(size << 8, flags, stream)
             self.outbox += piece
 
-    def receive(self, data: memoryview) -> None:
-        """Take in what came; what it calls for is in `outbox`, `ended` and with `on_data` afterwards."""
+    def receive(self, data: memoryview) -> list[int]:
+        """Take in what came: the streams that it ended well. What must be sent in return is in `outbox`."""
         text = self._data + data if self._data else bytes(data)
         at = 0
         end = len(text)
@@ -152,12 +178,14 @@ class Http2Client:
             else:
                 self._take_other(kind, flags, stream, text[payload_at:at])
         self._data = text[at:]
+        ended, self._ended = self._ended, []
+        return ended
 
     def _take_data(self, payload: bytes, flags: int, stream: int) -> None:
         if flags & PADDED:
-            raise BenchError("the broker padded a frame, which this client does not read")
+            raise BenchError("The broker padded a frame, which this client does not read")
         if flags & END_STREAM:
-            raise BenchError("a call ended without a status")
+            raise BenchError("A call ended without a status")
         if payload:
             self._streams[stream].has_data = True
             self._unrefilled += len(payload)
@@ -165,17 +193,17 @@ class Http2Client:
                 self._on_data(payload)
             if self._unrefilled >= _REFILL_BYTES:
                 room = _U32.pack(self._unrefilled)
-                # Of several streams the others have more room than this says; there is none that gets so much data beside another.
+                # With several streams the others have more room than this; no row gets so much data on several streams of one connection.
                 self.outbox += frame(WINDOW_UPDATE, 0, 0, room) + frame(WINDOW_UPDATE, 0, stream, room)
                 self._unrefilled = 0
 
     def _end(self, stream: int, block: bytes) -> None:
         state = self._streams.pop(stream)
         if not state.has_data:
-            # The status of a refused call is in a compressed block; what can be read of it says more than nothing.
+            # The status of a refused call is in a compressed block; its readable part is better than nothing.
             readable = "".join(chr(byte) for byte in block if 32 <= byte < 127)
-            raise BenchError(f"the broker refused a call: {readable}")
-        self.ended.append(stream)
+            raise BenchError(f"The broker refused a call: {readable}")
+        self._ended.append(stream)
         if self._waiting and len(self._streams) < self._streams_max:
             next_stream, message, ends = self._waiting.popleft()
             self._begin(next_stream, message, ends=ends)
@@ -207,7 +235,7 @@ class Http2Client:
         elif kind in (RST_STREAM, GOAWAY):
             text = payload[8:].decode(errors="replace") if kind == GOAWAY else f"code {payload.hex()}"
             raise BenchError(
-                f"the broker ended {'the connection' if kind == GOAWAY else 'a call'}: {text}; see its log"
+                f"The broker ended {'the connection' if kind == GOAWAY else 'a call'}: {text}; see its log"
             )
 
     def _flush_all(self) -> None:

@@ -1,6 +1,6 @@
-"""HTTP load by wrk: one request, made once, sent over and over on every connection.
+"""HTTP load by wrk: one request, made once, sent again and again on every connection.
 
-Invariant: only answers of the 2xx kind count, and one of another kind, or a socket error, fails the row.
+Invariant: only responses with status 2xx count, and any other, or a socket error, fails the row.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from penstock.address import Address
 from penstock.bench.faults import BenchError
 
-MISSING = "no wrk on the PATH: install Debian's package wrk"
+MISSING = "wrk is not on the PATH; install the package wrk"
 _SECONDS_OVER_MAX = 30.0
 _RESULT = re.compile(
     r"^penstock-bench requests=(\d+) us=(\d+) refused=(\d+) broken=(\d+) p50=(\d+) p99=(\d+) p999=(\d+)$", re.MULTILINE
@@ -39,7 +39,7 @@ end
 
 @dataclass(frozen=True, slots=True)
 class WrkSample:
-    """What one run saw."""
+    """The result of one run."""
 
     seconds: float
     requests: int
@@ -57,11 +57,11 @@ def parse(output: str) -> WrkSample:
     """The line that the script prints."""
     found = _RESULT.search(output)
     if found is None:
-        raise BenchError(f"wrk did not report what it saw: {output[-500:]}")
+        raise BenchError(f"Cannot read the report of wrk: {output[-500:]}")
     requests, duration_us, refused, broken, p50, p99, p999 = (int(text) for text in found.groups())
     if refused or broken:
         raise BenchError(
-            f"of {requests} requests the broker refused {refused}, and {broken} connections broke: see its log"
+            f"Of {requests} requests the broker refused {refused}, and {broken} connections broke; see its log"
         )
     return WrkSample(duration_us / 1e6, requests, p50, p99, p999)
 
@@ -83,7 +83,7 @@ def run(address: Address, path: str, body: bytes, *, connections: int, seconds: 
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise BenchError(f"cannot run wrk: {error}") from error
+            raise BenchError(f"Cannot run wrk: {error}") from error
     if done.returncode:
-        raise BenchError(f"wrk failed: {(done.stdout + done.stderr)[-500:]}")
+        raise BenchError(f"Cannot measure with wrk: {(done.stdout + done.stderr)[-500:]}")
     return parse(done.stdout)

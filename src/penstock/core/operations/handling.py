@@ -97,7 +97,7 @@ def merges(operation: type[Operation[R]]) -> Callable[[Callable[..., R]], Callab
 
 
 def _declare(asked: type[Asked[Any]], kind: Kind) -> Callable[[Any], Any]:
-    def declare(run: Any) -> Any:
+    def declare(run: Any) -> Any:  # noqa: ANN401  a handler of any operation
         assert asked not in HANDLERS, f"{asked.__name__} has two handlers"
         HANDLERS[asked] = Handler(kind, run)
         return run

@@ -1,5 +1,6 @@
 """A member of a group for as long as a stream is open, at the node that coordinates the group."""
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock.core.access import Caller
@@ -61,11 +62,9 @@ class OpenMembership:
         if self._over:
             return
         self._forget()
-        try:
+        # The group may be gone already: its topic was deleted, or the broker stops.
+        with suppress(PenstockError):
             self._broker.groups.shared.leave(self._group, self._consumer_id, self._listener)
-        except PenstockError:
-            # The group went first: its topic was deleted, or the broker stops.
-            pass
 
     def replaced(self) -> None:
         """A newer stream has the same consumer id."""

@@ -100,7 +100,7 @@ def merge_topic_stats(broker: "Broker", by_node: dict[int, topics.TopicStats]) -
         found = by_node.get(NodeId(known.leader), own).partitions
         return found[known.partition] if known.partition < len(found) else known
 
-    flows: dict[Gateway, topics.FlowStats] = {}
+    flows: dict[str, topics.FlowStats] = {}
     for stats in by_node.values():
         for flow in stats.flows:
             known = flows.get(flow.gateway)
@@ -121,7 +121,7 @@ def merge_topic_stats(broker: "Broker", by_node: dict[int, topics.TopicStats]) -
         )
     ]
     topic = broker.topics.require(own.topic)
-    in_order = [flows[gateway] for gateway in Gateway if gateway in flows]
+    in_order = [flows[gateway.value] for gateway in Gateway if gateway.value in flows]
     return summed_stats(topic, [by_leader(known) for known in own.partitions], in_order, rates)
 
 

@@ -5,19 +5,13 @@ import socket
 import pytest
 
 from penstock.address import Address
+from penstock.bench.delivery import TextStamper, TextTap, blank_value
 from penstock.bench.faults import BenchError
-from penstock.bench.gateways import http2, proto
-from penstock.bench.gateways.deliver import (
-    AckingTap,
-    CallCounter,
-    CallStamper,
-    SubscriptionTap,
-    TextStamper,
-    TextTap,
-    blank_value,
-)
-from penstock.bench.gateways.http2 import Http2Client
+from penstock.bench.gateways import http2
+from penstock.bench.gateways.deliver import AckingTap, CallCounter, CallStamper, SubscriptionTap
+from penstock.bench.gateways.http2 import Http2Client, enveloped
 from penstock.bench.gateways.queue import AckMaker
+from penstock.wire.mq import mq_generated as mq
 
 HERE = Address("127.0.0.1", 1)
 STAMPS = [1, 12_345_678_901_234_567_890, 7]
@@ -75,7 +69,7 @@ def test_a_subscriber_finds_stamps_across_frames_and_answers_pings(pair) -> None
     ours, theirs = pair
     tap = SubscriptionTap(HERE, "t", ours)
     assert b"/mq.MessageQueueService/Subscribe" in theirs.recv(1 << 16)
-    message = proto.enveloped(stamped(9))
+    message = enveloped(stamped(9))
     data = (
         http2.frame(http2.DATA, 0, 1, message[:20])
         + http2.frame(http2.PING, 0, 0, b"12345678")
@@ -88,14 +82,14 @@ def test_a_subscriber_finds_stamps_across_frames_and_answers_pings(pair) -> None
 def test_every_beat_is_a_call_of_its_own_and_its_end_is_counted(pair) -> None:
     ours, theirs = pair
     client = Http2Client("Publish", HERE)
-    stamper = CallStamper(client, proto.publish_request("t", blank_value(100)))
+    stamper = CallStamper(client, mq.PublishRequest(topic="t", payload=blank_value(100)).SerializeToString())
     first, second = stamper.frame(3), stamper.frame(4)
     assert first.startswith(b"PRI * ")
     assert b"@%020d@" % 3 in first
     assert b"@%020d@" % 4 in second
     counter = CallCounter(client, ours)
     end = b"".join(
-        http2.frame(http2.DATA, 0, stream, proto.enveloped(b"x"))
+        http2.frame(http2.DATA, 0, stream, enveloped(b"x"))
         + http2.frame(http2.HEADERS, http2.END_HEADERS | http2.END_STREAM, stream, b"")
         for stream in (1, 3)
     )

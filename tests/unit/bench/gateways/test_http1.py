@@ -25,7 +25,7 @@ def test_a_chunk_says_its_length_in_hexadecimal() -> None:
 
 @pytest.mark.parametrize("piece", [1, 7, 45, 46, 1000])
 def test_answers_are_told_apart_however_they_are_cut(piece) -> None:
-    reader = http1.AnswerReader()
+    reader = http1.ResponseReader()
     data = OK + EMPTY + OK.replace(b"hello", b"world") + OK.replace(b"Content-Length", b"content-length")
     bodies = []
     for at in range(0, len(data), piece):
@@ -36,9 +36,9 @@ def test_answers_are_told_apart_however_they_are_cut(piece) -> None:
 @pytest.mark.parametrize("status", [b"404 Not Found", b"500 Internal Server Error", b"302 Found"])
 def test_an_answer_that_says_no_ends_the_measurement(status) -> None:
     with pytest.raises(BenchError, match=status.decode()):
-        http1.AnswerReader().feed(memoryview(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\n\r\n"))
+        http1.ResponseReader().feed(memoryview(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\n\r\n"))
 
 
 def test_an_answer_without_a_length_cannot_be_read() -> None:
     with pytest.raises(BenchError, match="length"):
-        http1.AnswerReader().feed(memoryview(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"))
+        http1.ResponseReader().feed(memoryview(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"))

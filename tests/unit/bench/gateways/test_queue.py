@@ -8,8 +8,8 @@ import pytest
 
 from penstock.bench.faults import BenchError
 from penstock.bench.gateways import http1
-from penstock.bench.gateways.conversation import ConversationPump
 from penstock.bench.gateways.queue import LeaseWorker, StreamWorker, records_needed
+from penstock.bench.pump import Pump
 from tests.unit.bench.gateways.scripted import scripted_server
 
 
@@ -65,12 +65,8 @@ class ScriptedQueue:
 
 
 def worked(queue: ScriptedQueue, worker, records_max: int = 1 << 62):
-    with scripted_server(queue.connection) as address:
-        pump = ConversationPump([worker(address)])
-        try:
-            return pump.run(30.0, records_max)
-        finally:
-            pump.close()
+    with scripted_server(queue.connection) as address, Pump([worker(address)]) as pump:
+        return pump.run(30.0, records_max)
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 100])
@@ -103,23 +99,21 @@ def test_a_refused_stream_ends_the_measurement() -> None:
     def refuse():
         return lambda data: b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
 
-    with scripted_server(refuse) as address:
-        pump = ConversationPump([StreamWorker(address, "t", "me")])
-        try:
-            with pytest.raises(BenchError, match="404"):
-                pump.run(30.0, 1)
-        finally:
-            pump.close()
+    with (
+        scripted_server(refuse) as address,
+        Pump([StreamWorker(address, "t", "me")]) as pump,
+        pytest.raises(BenchError, match="404"),
+    ):
+        pump.run(30.0, 1)
 
 
 def test_a_server_that_hangs_up_ends_the_measurement() -> None:
-    with scripted_server(lambda: lambda data: None) as address:
-        pump = ConversationPump([LeaseWorker(address, "t", "me", 1)])
-        try:
-            with pytest.raises(BenchError, match=r"closed a connection|broke"):
-                pump.run(30.0, 1)
-        finally:
-            pump.close()
+    with (
+        scripted_server(lambda: lambda data: None) as address,
+        Pump([LeaseWorker(address, "t", "me", 1)]) as pump,
+        pytest.raises(BenchError, match=r"closed a connection|broke"),
+    ):
+        pump.run(30.0, 1)
 
 
 def test_a_queue_is_given_what_its_time_needs_within_the_bound() -> None:

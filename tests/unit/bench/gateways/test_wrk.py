@@ -22,7 +22,7 @@ def test_a_refused_request_or_a_broken_connection_fails_the_row(refused, broken,
 
 
 def test_a_report_that_is_missing_is_said() -> None:
-    with pytest.raises(BenchError, match="did not report"):
+    with pytest.raises(BenchError, match="Cannot read the report"):
         wrk.parse("unable to connect")
 
 

@@ -91,11 +91,12 @@ class MemoryOffsetsLog(InternalTopic):
         self.refuse_append: Reason | None = None
         self._waiting: list[tuple[int, int, StoredDone]] = []
 
-    def partition_for(self, group_id: GroupId) -> int:
-        return partition_of(group_id, len(self.records))
+    def partition_for(self, owner: str) -> int:
+        return partition_of(owner, len(self.records))
 
-    def append(self, partition: int, records: Sequence[Record]) -> int:
+    def append(self, partition: int, records: Sequence[Record], *, hurried: bool = True) -> int:
         assert records
+        assert hurried
         if self.refuse_append is not None:
             raise PenstockError(self.refuse_append)
         self.records[partition].extend(records)

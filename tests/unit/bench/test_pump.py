@@ -1,4 +1,4 @@
-"""Counters and pumps against answers made by hand and a real socket that answers."""
+"""Counters and pumps against responses made by hand and a real socket that answers."""
 
 import socket
 import struct
@@ -8,26 +8,18 @@ from contextlib import contextmanager
 
 import pytest
 
-from penstock.bench import batches, frames
+from penstock.bench import kafka
 from penstock.bench.delivery import KafkaStamper, KafkaTap
 from penstock.bench.faults import BenchError
-from penstock.bench.frames import Acks
-from penstock.bench.ping import PingLane, PingPump
-from penstock.bench.raw_client import (
-    FetchCounter,
-    FetchSource,
-    Lane,
-    ProduceCounter,
-    Pump,
-    RingSource,
-    TokenCounter,
-    ring_length,
-)
+from penstock.bench.lanes import FetchCounter, FetchSource, ProduceCounter
+from penstock.bench.pump import Lane, Pump, RingSource, TokenCounter, ring_length
+from penstock.records.batch import crc_matches
+from penstock.wire.kafka.primitives import uvarint
 
 TOPIC = "bench-topic"
 VERSION = 9
-LAYOUT = frames.produce_answer(VERSION, TOPIC)
-BATCH = batches.batch_of([b"v" * 100], 0)
+LAYOUT = kafka.produce_layout(VERSION, TOPIC)
+BATCH = kafka.batch_of([b"v" * 100])
 
 
 def produce_answer(correlation_id: int, error: int = 0) -> bytes:
@@ -72,13 +64,13 @@ def test_an_answer_of_another_length_ends_the_measurement() -> None:
         ProduceCounter(LAYOUT, 2).feed(memoryview(longer))
 
 
-FETCH_LAYOUT = frames.fetch_answer(12, TOPIC)
+FETCH_LAYOUT = kafka.fetch_layout(12, TOPIC)
 
 
 def fetch_answer(records: bytes, error: int = 0) -> bytes:
     head = bytearray(FETCH_LAYOUT.records_length_at)
-    struct.pack_into(">h", head, FETCH_LAYOUT.partition_error_at, error)
-    body = bytes(head) + frames.uvarint(len(records) + 1) + records + bytes(3)
+    struct.pack_into(">h", head, FETCH_LAYOUT.errors_at[1], error)
+    body = bytes(head) + uvarint(len(records) + 1) + records + bytes(3)
     return (len(body) - 4).to_bytes(4, "big") + body[4:]
 
 
@@ -95,6 +87,12 @@ def test_a_refused_or_empty_fetch_ends_the_measurement() -> None:
         FetchCounter(FETCH_LAYOUT).feed(memoryview(fetch_answer(BATCH, error=6)))
     with pytest.raises(BenchError, match="no records"):
         FetchCounter(FETCH_LAYOUT).feed(memoryview(fetch_answer(b"") + bytes(10)))
+
+
+def test_a_group_counts_when_its_last_answer_is_there() -> None:
+    counter = TokenCounter(b'"offset":', size=3)
+    line = b'{"offset":1}\n'
+    assert [counter.feed(memoryview(line * times)) for times in (2, 1, 7, 1, 1)] == [0, 1, 2, 0, 1]
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 3, 1000])
@@ -127,7 +125,7 @@ def test_large_frames_share_one_place_in_the_ring() -> None:
 
 
 def test_a_fetch_source_walks_the_batches_and_begins_again() -> None:
-    request = frames.fetch_request(12, 0, TOPIC, 0, answer_bytes_max=100, wait_ms_max=1)
+    request = kafka.fetch_request(12, TOPIC, 0, bytes_max=100, wait_ms_max=1)
     source = FetchSource(request, records_per_batch=10, batches=3, first_batch=1)
     at = request.offset_at
     offsets = [int.from_bytes(source.take(1)[0][at : at + 8], "big") for _ in range(5)]
@@ -162,12 +160,12 @@ def answering(count: int) -> Iterator[tuple[list[socket.socket], list[int]]]:
             thread.join()
 
 
-def request(correlation_id: int, batch: bytes = BATCH) -> bytes:
-    return frames.produce_request(VERSION, correlation_id, TOPIC, 0, Acks.ALL, batch)
+def request(correlation_id: int, batch: bytearray = BATCH) -> bytes:
+    return kafka.produce_request(VERSION, correlation_id, TOPIC, 0, "all", batch)
 
 
 @pytest.mark.parametrize(
-    "batch", [BATCH, batches.batch_of([b"v" * 1000] * 700, 0)], ids=["small", "beyond the socket's buffer"]
+    "batch", [BATCH, kafka.batch_of([b"v" * 1000] * 700)], ids=["small", "beyond the socket's buffer"]
 )
 def test_a_pump_sends_no_more_than_it_may_and_counts_every_answer(batch) -> None:
     with answering(3) as (socks, seen):
@@ -175,11 +173,10 @@ def test_a_pump_sends_no_more_than_it_may_and_counts_every_answer(batch) -> None
             Lane(sock, RingSource([request(i, batch) for i in range(4)]), ProduceCounter(LAYOUT, 4), 4)
             for sock in socks
         ]
-        pump = Pump(lanes)
-        first = pump.run(60, 10)
-        second = pump.run(60, 31)
-        assert pump.drain() == 0
-        pump.close()
+        with Pump(lanes) as pump:
+            first = pump.run(60, 10)
+            second = pump.run(60, 31)
+            assert pump.drain() == 0
     assert (first.answers, second.answers) == (10, 31)
     assert first.latency_ns.count == 10
     assert sum(seen) == 41
@@ -188,69 +185,67 @@ def test_a_pump_sends_no_more_than_it_may_and_counts_every_answer(batch) -> None
 def test_a_pump_that_ran_out_of_time_drains_what_is_under_way() -> None:
     with answering(2) as (socks, seen):
         lanes = [Lane(sock, RingSource([request(i) for i in range(8)]), ProduceCounter(LAYOUT, 8), 8) for sock in socks]
-        pump = Pump(lanes)
-        sample = pump.run(0, 1000)
-        rest = pump.drain()
-        pump.close()
+        with Pump(lanes) as pump:
+            sample = pump.run(0, 1000)
+            rest = pump.drain()
     assert sample.answers + rest == sum(seen) == 16
 
 
-def test_a_ping_pump_keeps_one_request_under_way_on_each_connection() -> None:
-    with answering(3) as (socks, seen):
-        pump = PingPump([PingLane(sock, request(0), ProduceCounter(LAYOUT, 1)) for sock in socks])
+def test_a_pump_keeps_one_request_in_flight_on_each_connection_by_default() -> None:
+    def lanes(socks: list[socket.socket]) -> list[Lane]:
+        return [Lane(sock, RingSource([request(0)]), ProduceCounter(LAYOUT)) for sock in socks]
+
+    with answering(3) as (socks, seen), Pump(lanes(socks)) as pump:
         first = pump.run(60, 2)
         second = pump.run(60, 40)
         assert pump.drain() == 0
-        pump.close()
     assert (first.answers, second.answers) == (2, 40)
     assert second.latency_ns.count == 40
     assert sum(seen) == 42
 
 
-@pytest.mark.parametrize("kind", ["pump", "ping"])
-def test_a_short_measurement_goes_on_until_the_first_answer(kind) -> None:
-    with answering(1) as ((sock,), _):
-        if kind == "pump":
-            pump = Pump([Lane(sock, RingSource([request(0)]), ProduceCounter(LAYOUT, 1), 1)])
-        else:
-            pump = PingPump([PingLane(sock, request(0), ProduceCounter(LAYOUT, 1))])
+def test_a_short_measurement_goes_on_until_the_first_answer() -> None:
+    with answering(1) as ((sock,), _), Pump([Lane(sock, RingSource([request(0)]), ProduceCounter(LAYOUT))]) as pump:
         # A nanosecond is over before anybody can have answered.
         sample = pump.run(1e-9, 1000)
         pump.drain()
-        pump.close()
     assert sample.answers >= 1
 
 
 def test_a_closed_connection_ends_the_measurement() -> None:
-    for make in (
-        lambda sock: Pump([Lane(sock, RingSource([request(0)]), ProduceCounter(LAYOUT, 1), 1)]),
-        lambda sock: PingPump([PingLane(sock, request(0), ProduceCounter(LAYOUT, 1))]),
-    ):
-        near, far = socket.socketpair()
-        pump = make(near)
+    near, far = socket.socketpair()
+    with far, Pump([Lane(near, RingSource([request(0)]), ProduceCounter(LAYOUT))]) as pump:
         far.shutdown(socket.SHUT_WR)
         with pytest.raises(BenchError, match="closed a connection"):
             pump.run(60, 10)
-        pump.close()
-        far.close()
+
+
+def test_more_responses_than_requests_end_the_measurement() -> None:
+    near, far = socket.socketpair()
+    with far, Pump([Lane(near, RingSource([request(0)]), ProduceCounter(LAYOUT))]) as pump:
+        far.sendall(produce_answer(0) * 2)
+        with pytest.raises(BenchError, match="more responses"):
+            pump.run(60, 10)
 
 
 def test_a_stamp_travels_through_a_valid_batch_to_the_consumer() -> None:
-    stamper = KafkaStamper(VERSION, TOPIC, Acks.LEADER, 100)
+    stamper = KafkaStamper(VERSION, TOPIC, "1", 100)
     stored = b""
     for offset, stamp in enumerate((111, 222)):
         frame = bytes(stamper.frame(stamp))
-        tail = frames.produce_tail_bytes(VERSION)
-        batch = frame[len(frame) - tail - len(BATCH) : len(frame) - tail]
+        at = frame.index(b"@") - (len(BATCH) - 101)
+        batch = frame[at : at + len(BATCH)]
+        assert crc_matches(batch)
         stored += offset.to_bytes(8, "big") + batch[8:]
     near, far = socket.socketpair()
+    request = kafka.fetch_request(12, TOPIC, 0, bytes_max=1, wait_ms_max=1)
     with near, far:
-        tap = KafkaTap.on(near, 12, TOPIC, 100)
+        tap = KafkaTap(near, request, FETCH_LAYOUT)
         asked = far.recv(1 << 16)
         answer = fetch_answer(stored)
         assert tap.feed(memoryview(answer[:50])) == []
         assert tap.feed(memoryview(answer[50:])) == [111, 222]
         asked_again = far.recv(1 << 16)
-    at = frames.fetch_request(12, 0, TOPIC, 0, answer_bytes_max=1, wait_ms_max=1).offset_at
+    at = request.offset_at
     assert int.from_bytes(asked[at : at + 8], "big") == 0
     assert int.from_bytes(asked_again[at : at + 8], "big") == 2

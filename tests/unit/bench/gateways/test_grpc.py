@@ -1,15 +1,7 @@
-"""Counters of the producing rows."""
+"""How the records of a subscription are counted."""
 
-from penstock.bench.gateways.consume import MARK, BatchSubscription
-from penstock.bench.gateways.produce import GroupCounter
-from penstock.bench.raw_client import TokenCounter
+from penstock.bench.gateways.grpc import MARK, BatchSubscription
 from tests.unit.bench.gateways.scripted import scripted_server
-
-
-def test_a_group_counts_when_its_last_answer_is_there() -> None:
-    counter = GroupCounter(TokenCounter(b'"offset":', ()), 3)
-    line = b'{"offset":1}\n'
-    assert [counter.feed(memoryview(line * times)) for times in (2, 1, 7, 1, 1)] == [0, 1, 2, 0, 1]
 
 
 def test_records_of_a_subscription_are_counted_once_wherever_a_frame_is_cut() -> None:
