@@ -180,7 +180,7 @@ def test_a_topic_made_anew_is_not_mixed_with_the_old_one(archive, topic, produce
 
 
 def test_what_is_wrong_with_the_arguments_is_said_before_spark_starts(archive, topic) -> None:
-    with pytest.raises(PipelineError, match="only with --tier"):
+    with pytest.raises(PipelineError, match="requires --tier"):
         archive().run(local_retention="1h")
     with pytest.raises(PipelineError, match="time span"):
         archive().run(tier=True, local_retention="soon")

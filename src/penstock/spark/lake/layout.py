@@ -114,7 +114,7 @@ class Layout:
 def kind_of(data_type: pa.DataType) -> str:
     """What a column is to a person: formats have whole numbers, texts and lists of several widths."""
     kinds = {
-        "a whole number": pa.types.is_integer,
+        "an integer": pa.types.is_integer,
         "a number": pa.types.is_floating,
         "a decimal": pa.types.is_decimal,
         "text": lambda each: pa.types.is_string(each) or pa.types.is_large_string(each),

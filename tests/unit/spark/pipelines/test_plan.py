@@ -42,11 +42,11 @@ Identifier: [id = 1]
         ),
         (
             "[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION] Invalid streaming output mode: append. SQLSTATE: 42KDE",
-            'Invalid streaming output mode: append. Write mode = "update", or give the source a watermark.',
+            'Invalid streaming output mode: append. Write mode = "update", or set a watermark for the source.',
         ),
         (
             "Traceback (most recent call last):\nModuleNotFoundError: No module named 'penstock'\n",
-            "the Python of the Spark Connect server has no Penstock, and Spark sends it none for streams: pip install 'penstock[spark]' there",
+            "Penstock is not installed in the Python of the Spark Connect server, and Spark does not send it there for streams: run pip install 'penstock[spark]' there",
         ),
         ("", "RuntimeError"),
     ],
@@ -57,7 +57,7 @@ def test_codes_plans_and_traces_are_left_out(text, told) -> None:
 
 def test_state_of_another_query_is_told_with_what_to_do() -> None:
     text = "[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema does not match existing state key schema.\nSQLSTATE: 42K06"
-    assert spark_text(RuntimeError(text)).endswith("give the pipeline a new checkpoint, or name the sink anew.")
+    assert spark_text(RuntimeError(text)).endswith("set a new checkpoint for the pipeline, or rename the sink.")
 
 
 @pytest.mark.parametrize(
