@@ -198,7 +198,7 @@ def test_a_killed_pipeline_is_told_as_failed_and_goes_on_from_its_checkpoint(
     eventually(lambda: command.registry.load("copy").state is State.FAILED, what="the process is gone")
     status = command.status("copy")
     assert status["state"] == "failed"
-    assert status["reason"].startswith(f"its process (pid {first.pid}) is gone without a word")
+    assert status["reason"].startswith(f"its process (pid {first.pid}) was killed or crashed")
 
     produce(topic, [(value, value) for value in sent[200:]])
     second = command.start(file)

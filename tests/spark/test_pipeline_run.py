@@ -104,7 +104,7 @@ def test_a_field_that_no_schema_names_is_told_with_the_schema_to_write(pipelines
     for sql in ("SELECT * FROM orders WHERE amount > 100", "SELECT value.amount FROM orders"):
         with pytest.raises(PipelineError) as caught:
             pipelines.builtin("transform", "big", from_=(f"orders={topic}",), sql=sql, to=f"{topic}.big")
-        assert re.search(r'columns once a schema names them .*: --schema "[^"]*amount DOUBLE', str(caught.value))
+        assert re.search(r'list them with their types in a schema: --schema "[^"]*amount DOUBLE', str(caught.value))
         assert "SQLSTATE" not in str(caught.value)
     source = f'[source]\ntopics = "{topic}"\nas = "orders"\n'
     sink = f'[[sinks]]\nkind = "topic"\ntopic = "{topic}.big"\n'

@@ -30,9 +30,16 @@ CLUSTER_METRICS: Final = (
     Metric("penstock_cluster_nodes", Kind.GAUGE, (), "Nodes of the cluster that are up, as seen by this node."),
     Metric("penstock_cluster_is_registered", Kind.GAUGE, (), "1 while this node is registered in the cluster."),
     Metric("penstock_cluster_is_controller", Kind.GAUGE, (), "1 on the controller."),
-    Metric("penstock_cluster_node_epoch", Kind.GAUGE, (), "The epoch of this node; it increases each time the node registers."),
+    Metric(
+        "penstock_cluster_node_epoch",
+        Kind.GAUGE,
+        (),
+        "The epoch of this node; it increases each time the node registers.",
+    ),
     Metric("penstock_metadata_reachable", Kind.GAUGE, (), "1 while this node can reach etcd."),
-    Metric("penstock_replicas", Kind.GAUGE, (), "Partitions with a replica on this node, including those that it leads."),
+    Metric(
+        "penstock_replicas", Kind.GAUGE, (), "Partitions with a replica on this node, including those that it leads."
+    ),
     Metric("penstock_partitions_led", Kind.GAUGE, (), "Partitions that this node leads."),
     Metric(
         "penstock_partitions_under_replicated",
@@ -46,14 +53,24 @@ CLUSTER_METRICS: Final = (
         (),
         "Partitions led by this node that refuse acks=all because too few replicas are in sync.",
     ),
-    Metric("penstock_partitions_offline", Kind.GAUGE, (), "Partitions with a replica on this node that have no available leader."),
+    Metric(
+        "penstock_partitions_offline",
+        Kind.GAUGE,
+        (),
+        "Partitions with a replica on this node that have no available leader.",
+    ),
     Metric(
         "penstock_replica_lag_records_max",
         Kind.GAUGE,
         (),
         "Records that the slowest follower of any partition led by this node is behind; followers that are down included.",
     ),
-    Metric("penstock_leaderships_begun_total", Kind.COUNTER, (), "Number of times that this node became the leader of a partition."),
+    Metric(
+        "penstock_leaderships_begun_total",
+        Kind.COUNTER,
+        (),
+        "Number of times that this node became the leader of a partition.",
+    ),
     Metric(
         "penstock_leaderships_ended_total",
         Kind.COUNTER,
@@ -61,9 +78,17 @@ CLUSTER_METRICS: Final = (
         "Number of times that it stopped leading one: another leader was elected, it lost its registration, or the topic was deleted.",
     ),
     Metric(
-        "penstock_in_sync_shrinks_total", Kind.COUNTER, (), "Times that a replica left the in-sync set of a partition led by this node."
+        "penstock_in_sync_shrinks_total",
+        Kind.COUNTER,
+        (),
+        "Times that a replica left the in-sync set of a partition led by this node.",
     ),
-    Metric("penstock_in_sync_expands_total", Kind.COUNTER, (), "Times that a replica joined the in-sync set of a partition led by this node."),
+    Metric(
+        "penstock_in_sync_expands_total",
+        Kind.COUNTER,
+        (),
+        "Times that a replica joined the in-sync set of a partition led by this node.",
+    ),
     Metric("penstock_replicated_in_bytes_total", Kind.COUNTER, (), "Bytes copied from other nodes."),
     Metric("penstock_replicated_out_bytes_total", Kind.COUNTER, (), "Bytes sent to other nodes for replication."),
 )
@@ -80,7 +105,10 @@ METRICS: Final = (
     ),
     Metric("dlq_messages_total", Kind.COUNTER, ("topic", "reason"), "Records that became dead letters of the topic."),
     Metric(
-        "produce_rejected_total", Kind.COUNTER, ("reason",), "Produce requests refused because the backlog is too large."
+        "produce_rejected_total",
+        Kind.COUNTER,
+        ("reason",),
+        "Produce requests refused because the backlog is too large.",
     ),
     Metric("message_acks_total", Kind.COUNTER, _BY_QUEUE, "Records acked by a worker."),
     Metric(
@@ -159,7 +187,12 @@ METRICS: Final = (
     Metric("penstock_sync_errors_total", Kind.COUNTER, (), "Syncs that failed."),
     Metric("penstock_disk_free_bytes", Kind.GAUGE, (), "Free space on the disk with the data directory."),
     Metric("penstock_build_info", Kind.GAUGE, ("version", "python", "node_id"), "Always 1."),
-    Metric("penstock_series_left_out", Kind.GAUGE, ("metric",), "Number of series omitted because a metric exceeded its limit (a lower bound)."),
+    Metric(
+        "penstock_series_left_out",
+        Kind.GAUGE,
+        ("metric",),
+        "Number of series omitted because a metric exceeded its limit (a lower bound).",
+    ),
     Metric("penstock_scrape_seconds", Kind.GAUGE, (), "Time to collect these metrics."),
 )
 """All of them; ``process_*`` come from the client library."""

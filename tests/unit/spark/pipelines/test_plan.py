@@ -11,7 +11,7 @@ TRACE = """\
 [STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_DATA_SOURCE_ERROR] Failed to read: Traceback (most recent call last):
   File "source.py", line 3, in read
     raise DataLossError(text)
-penstock.spark.errors.DataLossError: orders/0 [0, 1) cannot be read whole: the partition begins at offset 1 now.
+penstock.spark.errors.DataLossError: orders/0 [0, 1) cannot be read completely: the partition now starts at offset 1.
  SQLSTATE: 38000
 === Streaming Query ===
 Identifier: [id = 1]
@@ -32,7 +32,7 @@ Identifier: [id = 1]
             "\n[PARSE_SYNTAX_ERROR] Syntax error at or near 'x'. SQLSTATE: 42601 (line 3, pos 18)\n\n== SQL ==\nSELECT",
             "Syntax error at or near 'x'.",
         ),
-        (TRACE, "orders/0 [0, 1) cannot be read whole: the partition begins at offset 1 now."),
+        (TRACE, "orders/0 [0, 1) cannot be read completely: the partition now starts at offset 1."),
         (
             (
                 "[STREAM_FAILED] Query [id = 1] terminated with exception: [USER_RAISED_EXCEPTION] orders/0@1: bad SQLSTATE: P0001 "

@@ -220,7 +220,7 @@ def test_checkpoints_lie_in_the_state_folder_unless_told_and_must_be_told_on_a_c
     execution(registry, master="yarn", streams=False).execute(lambda _: None)
 
 
-LOST = 'orders/1 is gone. Set the option failOnDataLoss to "false" to go on without them.'
+LOST = 'orders/1 is gone. Set the option failOnDataLoss to "false" to continue without them.'
 
 
 @pytest.mark.parametrize(
