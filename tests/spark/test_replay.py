@@ -139,11 +139,11 @@ def test_a_replay_that_was_killed_goes_on_and_sends_everything_once(
 def test_what_cannot_be_is_refused_before_spark_starts(replays) -> None:
     for arguments, says in (
         ({"from_offset": 1, "from_time": "2026-01-01"}, "not both"),
-        ({"source": "broker", "lake": "/x"}, "only with --source"),
+        ({"source": "broker", "lake": "/x"}, "requires --source"),
         ({"from_time": "yesterday"}, "wanted"),
         ({"rate": 0}, "1 or more"),
         ({"to_offset": -1}, "0 or more"),
-        ({"source": "lake"}, "where is its lake"),
+        ({"source": "lake"}, "specify its lake"),
     ):
         with pytest.raises(PipelineError, match=says):
             replays.run(**arguments)

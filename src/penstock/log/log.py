@@ -68,13 +68,13 @@ class Log(LogWriter):
                 return Slice(b"", offset)
             raise PenstockError(
                 Reason.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is outside {self.start_offset} to {upto_offset}; start from the earliest or the latest offset",
+                f"offset {offset} is out of range {self.start_offset} to {upto_offset}; start from the earliest or the latest offset",
             )
         try:
             return self._reader.read(offset, max_bytes, upto_offset, at_least_one)
         except OSError as error:
             raise PenstockError(
-                Reason.STORAGE_ERROR, f"cannot read {self.directory}: {error}; check the disk, and read again"
+                Reason.STORAGE_ERROR, f"cannot read {self.directory}: {error}; check the disk, and try again"
             ) from error
 
     def bytes_between(self, offset: int, upto_offset: int) -> int:
@@ -208,7 +208,7 @@ class Log(LogWriter):
         if not self.start_offset <= offset <= self.written_offset:
             raise PenstockError(
                 Reason.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is outside {self.start_offset} to {self.written_offset}; nothing was deleted",
+                f"offset {offset} is out of range {self.start_offset} to {self.written_offset}; nothing was deleted",
             )
         if offset == self.start_offset:
             return

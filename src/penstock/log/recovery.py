@@ -274,7 +274,7 @@ def _scan_closed(
             if sound is None:
                 return Tail(position, offset, epoch, damage)
             world.report(
-                f"{segment.log_path}: {damage}; offsets {offset} to {sound[1] - 1} cannot be read, the rest is kept"
+                f"{segment.log_path}: {damage}; offsets {offset} to {sound[1] - 1} cannot be read; the rest is kept"
             )
             position, offset = sound
             continue
@@ -291,8 +291,8 @@ def _cut_at(world: World, segments: list[Segment], number: int, tail: Tail) -> N
     segment = segments[number]
     later = segments[number + 1 :]
     world.report(
-        f"{segment.log_path}: {tail.damage}; the log was cut there: {segment.size - tail.end} bytes and "
-        f"{len(later)} later segments are gone, offset {tail.next_offset} is the next"
+        f"{segment.log_path}: {tail.damage}; the log was truncated there: {segment.size - tail.end} bytes and "
+        f"{len(later)} later segments were removed, the next offset is {tail.next_offset}"
     )
     # From the end, so that another crash leaves a log without gaps.
     for gone in reversed(later):
@@ -312,7 +312,7 @@ def _flush_index(world: World, segment: Segment, tail: Tail) -> None:
         segment.times.flush()
     except OSError as error:
         # A full disk must not keep the log from being read.
-        world.report(f"{segment.stem}: the index could not be written ({error}); it is made again when needed")
+        world.report(f"{segment.stem}: the index could not be written ({error}); it is rebuilt when needed")
 
 
 def cut_segment(segment: Segment, tail: Tail) -> None:
@@ -366,8 +366,7 @@ def _settle_tail(world: World, segment: Segment, interval_bytes: int, point: Rec
     tail = check_end(segment)
     if tail.damage is not None:
         world.report(
-            f"{segment.log_path}: {tail.damage}; the log was cut there: {segment.size - tail.end} bytes are gone, "
-            f"offset {tail.next_offset} is the next"
+            f"{segment.log_path}: {tail.damage}; the log was truncated there: {segment.size - tail.end} bytes were removed, the next offset is {tail.next_offset}"
         )
         cut_segment(segment, tail)
     segment.next_offset = tail.next_offset
@@ -394,9 +393,9 @@ def _load_epochs(world: World, directory: str, segments: Segments, last_epoch: i
         history = EpochHistory.load(world.disk, path)
         if last_epoch == NO_EPOCH or history.epoch_at(next_offset - 1) == last_epoch:
             return history
-        found = "does not know the last batch's epoch"
+        found = "does not contain the epoch of the last batch"
     except ValueError as error:
         found = str(error)
-    world.report(f"{path}: {found}; it is made again from the batches")
+    world.report(f"{path}: {found}; it is rebuilt from the batches")
     headers = segments.headers_from(segments.items[0].base_offset)
     return EpochHistory.rebuild(world.disk, path, ((header.leader_epoch, header.base_offset) for header in headers))
