@@ -1,1 +1,1 @@
-"""What can be run as it is. A folder is one example."""
+"""Runnable examples, one per folder."""

@@ -1,4 +1,4 @@
-"""``make demo``: a shop on Penstock and Spark, from nothing to a chart in a minute or so; leaves nothing behind.
+"""``make demo``: a shop on Penstock and Spark, from nothing to a chart in about a minute; removes everything that it created.
 
 A broker on free ports with its data in a temporary folder; orders that workers bill from a queue, with retries and dead letters; a Spark pipeline
 (``orders.toml``, run by ``penstock pipeline run``) that counts what was paid into a topic and a Parquet lake. Ctrl-C ends it at any time.
@@ -47,7 +47,7 @@ _interrupted: Final = threading.Event()
 
 
 class Demo:
-    """The story, scene by scene. What it starts it ends, whatever happens."""
+    """The demo, step by step. It always stops what it started."""
 
     def __init__(self, folder: Path, orders: int, seconds: float) -> None:
         self.folder = folder
@@ -101,9 +101,9 @@ class Demo:
             pipeline.stop()
 
     def _sell_and_bill(self) -> None:
-        self._tell(f"A shop opens: {self._orders} orders in {self._seconds:.0f} s go into topic {ORDERS}.")
+        self._tell(f"A shop opens and sends {self._orders} orders in {self._seconds:.0f} s to topic {ORDERS}.")
         self._add(
-            f"{WORKERS} workers bill them from a queue. Each order is leased to one worker, and tried {ATTEMPTS_MAX} times at the most."
+            f"{WORKERS} workers bill them from a queue. Each order is leased to one worker, with at most {ATTEMPTS_MAX} attempts."
         )
         workers = [
             Worker(f"worker-{number + 1}", self.http, self._counts, self._stop, walks_away=number == WORKERS - 1)
@@ -113,14 +113,19 @@ class Demo:
             worker.start()
         sell(self.bootstrap, self._orders, self._seconds, self._counts, self._stop)
         with QueueAdmin(self.http) as admin:
-            watch(partial(self._queue_is_done, admin), QUEUE_SECONDS_MAX, self._stop, "all orders are billed or dead")
+            watch(
+                partial(self._queue_is_done, admin),
+                QUEUE_SECONDS_MAX,
+                self._stop,
+                "all orders are billed or dead letters",
+            )
         counts = self._counts
         self._add(
-            f"{counts.paid} of {counts.ordered} orders are paid; {counts.attempts_failed} times something failed and was tried again or given up."
+            f"{counts.paid} of {counts.ordered} orders are paid; {counts.attempts_failed} attempts failed and were retried or given up."
         )
         if counts.abandoned:
             self._add(
-                f"{workers[-1].name} walked away with orders in its hands: their leases ran out, and others billed them."
+                f"{workers[-1].name} disappeared while it held orders: their leases expired, and others billed them."
             )
 
     def _queue_is_done(self, admin: QueueAdmin) -> bool:
@@ -131,20 +136,20 @@ class Demo:
     def _show_dead_letters(self) -> None:
         with QueueAdmin(self.http) as admin:
             plan = admin.plan(ORDERS)
-        self._tell(f"{plan.count} orders could not be billed. They are kept as dead letters, with the reason:")
+        self._tell(f"{plan.count} orders could not be billed. They became dead letters, with the reason:")
         print_table([{"reason": each.reason, "orders": each.count} for each in plan.reasons], ["reason", "orders"])
 
     def _wait_for_spark(self, pipeline: Pipeline) -> None:
-        self._tell("The till closes; Spark finishes the last windows ...")
+        self._tell("The shop closes; Spark finishes the last windows ...")
         close_the_till(self.http, timedelta(minutes=1))
         counted = partial(self._all_is_counted, pipeline)
-        watch(counted, SPARK_SECONDS_MAX, self._stop, "Spark has counted all that was paid")
+        watch(counted, SPARK_SECONDS_MAX, self._stop, "Spark has counted all paid orders")
         pipeline.stop()
         sales = from_topic(self.bootstrap, SALES)
         orders = sum(sale.orders for sale in sales)
         files = len(list(pipeline.lake.glob("*.parquet")))
         self._add(
-            f"{orders} paid orders are counted, each once, in topic {SALES} and in the lake ({files} Parquet files)."
+            f"{orders} paid orders were counted, each once, in topic {SALES} and in the lake ({files} Parquet files)."
         )
         self._tell(f"What sold, from topic {SALES}:")
         show_products(sales)
@@ -154,19 +159,19 @@ class Demo:
     def _all_is_counted(self, pipeline: Pipeline) -> bool:
         trouble = pipeline.keep_running()
         if trouble is not None:
-            self._add(f"Spark failed ({trouble}) and is started again: its checkpoint knows where it was.")
+            self._add(f"Spark failed ({trouble}) and is restarted: it continues from its checkpoint.")
         paid = self._counts.paid
         in_topic = sum(sale.orders for sale in from_topic(self.bootstrap, SALES))
         return in_topic == paid and orders_in_lake(pipeline.lake) == paid
 
     def _stay(self) -> None:
-        """Say what still runs, how to look at it and how to stop it; until Ctrl-C, which is the way out and no failure."""
-        self._tell("Broker and workers stay for you to look at, until you press Ctrl-C here. What runs:")
+        """Show what still runs and how to inspect and stop it; wait for Ctrl-C, which is not a failure."""
+        self._tell("The broker and the workers keep running until you press Ctrl-C here:")
         self._add(
-            f"   the broker    Kafka protocol on {self.bootstrap}, HTTP on http://{self.http} (a page to try it: /docs)"
+            f"   the broker    Kafka protocol on {self.bootstrap}, HTTP on http://{self.http} (interactive page: /docs)"
         )
-        self._add(f"   the workers   in this process; they bill what comes into topic {ORDERS}, redriven orders too")
-        self._add(f"Spark has ended. What it made is in topic {SALES} and in {self.folder / 'lake'}.")
+        self._add(f"   the workers   in this process; they bill new orders in topic {ORDERS}, including redriven ones")
+        self._add(f"Spark has exited. Its results are in topic {SALES} and in {self.folder / 'lake'}.")
         self._add(f"In another terminal, in {Path.cwd()}:")
         self._add(f"   export PENSTOCK_BOOTSTRAP={self.bootstrap} PENSTOCK_HTTP={self.http}")
         for command in (
@@ -178,7 +183,7 @@ class Demo:
         ):
             self._add(f"   {_penstock()} {command}")
         self._add(
-            f"To stop: Ctrl-C here, or kill {os.getpid()} there. The broker ends, and {self.folder} is removed with all data."
+            f"To stop, press Ctrl-C here, or run kill {os.getpid()} there. The broker then stops, and {self.folder} is removed with all data."
         )
         with suppress(KeyboardInterrupt):
             self._stop.wait()
@@ -194,14 +199,14 @@ class Demo:
 
 
 def _penstock() -> str:
-    """The command as one would type it here: by its path, unless the shell finds the same one."""
+    """The command as a user types it here: by its path, unless the shell finds the same one."""
     ours = Path(sys.executable).with_name("penstock")
     found = shutil.which("penstock")
     return "penstock" if found is not None and Path(found) == ours else _shown(ours)
 
 
 def _shown(path: Path) -> str:
-    """A path as one would type it here."""
+    """A path as a user types it here."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
@@ -220,11 +225,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="make demo", description="A shop on Penstock and Spark, from nothing to a chart."
     )
-    parser.add_argument("--orders", type=int, default=400, help="how many are sold (400)")
-    parser.add_argument("--seconds", type=float, default=25.0, help="over how many seconds (25)")
-    parser.add_argument(
-        "--keep", action="store_true", help="keep the broker and the workers, to look around, until Ctrl-C"
-    )
+    parser.add_argument("--orders", type=int, default=400, help="number of orders (400)")
+    parser.add_argument("--seconds", type=float, default=25.0, help="duration in seconds (25)")
+    parser.add_argument("--keep", action="store_true", help="keep the broker and the workers running until Ctrl-C")
     told = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
@@ -233,7 +236,7 @@ def main() -> int:
     try:
         Demo(folder, max(8, told.orders), max(0.1, told.seconds)).play(keep=told.keep)
     except KeyboardInterrupt:
-        print("\nInterrupted; everything that was started is stopped.")
+        print("\nInterrupted; everything is stopped.")
         return _INTERRUPTED
     except (PipelineFailed, TimeoutError) as error:
         print(f"\nerror: {error}", file=sys.stderr)
@@ -241,10 +244,10 @@ def main() -> int:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(
-        "\nAll is stopped, and the temporary folder is gone. What to try next:\n"
-        "   make demo ARGS=--keep            the same, and broker and workers stay to be looked at, until Ctrl-C\n"
+        "\nEverything is stopped, and the temporary folder is removed. What to try next:\n"
+        "   make demo ARGS=--keep            the same, but the broker and the workers keep running until Ctrl-C\n"
         f"   {_shown(FILE)}       change the pipeline: another window, another column, a Delta lake\n"
-        "   penstock serve                   a broker of your own; then docs/spark.md, from the first query to a cluster"
+        "   penstock serve                   your own broker; then read docs/spark.md"
     )
     return 0
 

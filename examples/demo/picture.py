@@ -1,4 +1,4 @@
-"""What the pipeline made, read back: from the topic with the Kafka client, from the lake with pyarrow; as a table and as bars."""
+"""Read the results of the pipeline, from the topic with the Kafka client and from the lake with pyarrow, and show them as a table and as bars."""
 
 import json
 import sys
@@ -25,7 +25,7 @@ class Sale:
 
 
 def from_topic(bootstrap: str, topic: str) -> list[Sale]:
-    """All that the pipeline wrote to the topic so far."""
+    """Everything that the pipeline has written to the topic so far."""
     sales: list[Sale] = []
     with Cluster(bootstrap) as cluster:
         places = [(topic, partition.index) for partition in cluster.topic(topic).partitions]

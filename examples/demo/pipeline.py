@@ -1,4 +1,4 @@
-"""``penstock pipeline run orders.toml`` as a process of its own, which is started again when it fails: its checkpoint knows where it was."""
+"""``penstock pipeline run orders.toml`` as a separate process, which is restarted if it fails and continues from its checkpoint."""
 
 import os
 import signal
@@ -13,11 +13,11 @@ STOP_SECONDS_MAX: Final = 60.0
 
 
 class PipelineFailed(RuntimeError):
-    """It failed as often as it may; the text is the end of its log."""
+    """It failed too often; the text is the end of its log."""
 
 
 class Pipeline:
-    """The pipeline on the demo's broker, with everything that it writes below one folder."""
+    """The pipeline on the demo's broker. It writes everything to one folder."""
 
     def __init__(self, bootstrap: str, folder: Path) -> None:
         self.lake: Final = folder / "lake"
@@ -34,7 +34,7 @@ class Pipeline:
         self._starts = 0
 
     def start(self) -> None:
-        """Start it; it takes some seconds until Spark is there."""
+        """Start it; Spark needs a few seconds to start."""
         self._starts += 1
         with self._log.open("ab") as log:
             # In a session of its own: Ctrl-C is for the demo, which then ends this one by itself.
@@ -48,7 +48,7 @@ class Pipeline:
             )
 
     def keep_running(self) -> str | None:
-        """Start it again when it has failed, and say why it had to be; None when it runs."""
+        """Restart it if it has failed, and return the reason; None if it is running."""
         if self._process is None or self._process.poll() is None:
             return None
         lines = self._log.read_text(errors="replace").strip().splitlines()
@@ -58,7 +58,7 @@ class Pipeline:
         return lines[-1] if lines else "no reason was given"
 
     def stop(self) -> None:
-        """SIGTERM, so that the batch at hand is finished; if that takes too long, an end to all that it started."""
+        """Send SIGTERM, so that the current batch is finished; if that takes too long, kill everything that it started."""
         process, self._process = self._process, None
         if process is None or process.poll() is not None:
             return

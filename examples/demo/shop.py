@@ -1,7 +1,7 @@
-"""The shop of the demo: customers who order, workers who bill them, and the ways in which that fails.
+"""The shop of the demo: customers that order, workers that bill the orders, and typical failures.
 
-Orders go into topic ``orders``, which group ``billing`` works as a queue. A paid order becomes a record of topic ``payments``. A card service that
-does not answer is tried again; a card that is declined is declined again, until the broker puts the order among the dead letters.
+Orders are published to topic ``orders``, which group ``billing`` consumes as a queue. A paid order becomes a record of topic ``payments``. If the card
+service does not answer, the order is retried; if the card is declined, all attempts fail, and the order becomes a dead letter.
 """
 
 import json
@@ -35,7 +35,7 @@ _LOOK_SECONDS: Final = 0.2
 
 @dataclass
 class Counts:
-    """What happened so far; workers share it."""
+    """Counters, shared by the workers."""
 
     ordered: int = 0
     paid: int = 0
@@ -46,7 +46,7 @@ class Counts:
 
 
 def order(number: int, chance: random.Random) -> dict[str, object]:
-    """A customer's wish, and a card that may be good or not."""
+    """An order with a card, which may be declined."""
     product = chance.choices(tuple(_PRICES), _WEIGHTS)[0]
     quantity = chance.randint(1, 6)
     return {
@@ -59,7 +59,7 @@ def order(number: int, chance: random.Random) -> dict[str, object]:
 
 
 def sell(bootstrap: str, count: int, seconds: float, counts: Counts, stop: threading.Event) -> None:
-    """Send so many orders, spread over so many seconds. The first few make sure that each kind of card is seen."""
+    """Send this many orders over this many seconds. The first few cover every kind of card."""
     chance = random.Random(7)
     headers = [
         ("penstock.max_attempts", str(ATTEMPTS_MAX).encode()),
@@ -79,7 +79,7 @@ def sell(bootstrap: str, count: int, seconds: float, counts: Counts, stop: threa
 
 
 class Worker(threading.Thread):
-    """Bills orders until it is told to stop. One that ``walks_away`` leaves its third order as it is, and is not seen again."""
+    """Bill orders until stopped. A worker that ``walks_away`` abandons its third order and disappears."""
 
     def __init__(
         self, name: str, http: str, counts: Counts, stop: threading.Event, *, walks_away: bool = False
@@ -91,7 +91,7 @@ class Worker(threading.Thread):
         self._orders_left = 3 if walks_away else None
 
     def run(self) -> None:
-        """Lease, bill, say how it went."""
+        """Lease orders, bill them and report the results."""
         try:
             with QueueClient(self._http, owner=self.name) as client:
                 while not self._stop.is_set():
@@ -130,26 +130,26 @@ class Worker(threading.Thread):
 
 
 def _lease_may_be_over() -> AbstractContextManager[None]:
-    """Then somebody else has the order, and will find it as it is."""
+    """Then another worker has the order."""
     return suppress(RequestRefused)
 
 
 def _trouble(card: str, attempts: int) -> str | None:
-    """What goes wrong, if anything."""
+    """The failure of this attempt, if any."""
     if card == "slow" and attempts == 1:
         return "the card service did not answer"
     return {"declined": "card declined", "expired": "card expired"}.get(card)
 
 
 def close_the_till(http: str, after: timedelta) -> None:
-    """A last record that is later than all others: with it every window is over."""
+    """A last record that is later than all others, so that every window is final."""
     last = {"id": "till", "product": "-", "city": "-", "amount": 0.0}
     with QueueClient(http) as client:
         client.produce(PAYMENTS, json.dumps({**last, "paid_at": (datetime.now(UTC) + after).isoformat()}))
 
 
 def watch(check: Callable[[], bool], seconds: float, stop: threading.Event, what: str) -> None:
-    """Wait until something holds; TimeoutError when it does not in time."""
+    """Wait until a condition holds; raise TimeoutError if it does not in time."""
     deadline = monotonic() + seconds
     while not check():
         if monotonic() > deadline:

@@ -5,5 +5,5 @@ from pyspark.sql import functions as f
 
 
 def shout(frame: DataFrame) -> DataFrame:
-    """Customers in capitals."""
+    """Customer names in upper case."""
     return frame.withColumn("customer", f.upper("customer"))

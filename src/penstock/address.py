@@ -35,7 +35,7 @@ def _split(text: str, default_port: int | None) -> tuple[str, str]:
     else:
         host, _, port = text.rpartition(":")
         if ":" in host:
-            raise ValueError(f"{text!r} has more than one colon; write IPv6 in brackets, as [::1]:9092")
+            raise ValueError(f"{text!r} has more than one colon; write IPv6 in brackets, such as [::1]:9092")
         if not host and default_port is not None and ":" not in text:
             return text, str(default_port)
         if ":" not in text:

@@ -53,7 +53,7 @@ class Reason(Enum):
     NOT_CONTROLLER = "this node is not the controller"
     PREFERRED_LEADER_NOT_AVAILABLE = "the preferred leader is not in sync"
     ELIGIBLE_LEADERS_NOT_AVAILABLE = "no replica that is up may lead"
-    ELECTION_NOT_NEEDED = "the partition is led as it should be"
+    ELECTION_NOT_NEEDED = "no election is needed for the partition"
     NO_REASSIGNMENT_IN_PROGRESS = "the partition is not being moved"
 
     # What was sent is broken, too large, or out of order.
@@ -71,7 +71,7 @@ class Reason(Enum):
     INCONSISTENT_GROUP_PROTOCOL = "no protocol in common with the group"
     REBALANCE_IN_PROGRESS = "the group is rebalancing"
     MEMBER_ID_REQUIRED = "join again with the member id given"
-    FENCED_INSTANCE_ID = "another member took this instance id"
+    FENCED_INSTANCE_ID = "another member uses this instance id"
     NON_EMPTY_GROUP = "the group still has members"
     GROUP_SUBSCRIBED_TO_TOPIC = "the group is subscribed to the topic"
     GROUP_MAX_SIZE_REACHED = "the group is full"

@@ -88,7 +88,7 @@ class Server:
         clock, entropy, disk = SystemClock(), SystemEntropy(), RealDisk()
         if not self._is_alone and settings.listeners.peer is None:
             raise StartError(
-                "a node of a cluster listens for the others: give --peer HOST:PORT, not off", is_usage=True
+                "a node of a cluster needs a peer listener: specify --peer HOST:PORT, not off", is_usage=True
             )
         # First of all: without its ports a broker must not touch the data directory.
         sockets = {name: self._bind(name) for name in self._names}
@@ -249,7 +249,7 @@ def _is_usage(error: Exception) -> bool:
 
 def _cannot_listen(name: str, wanted: Address, error: OSError) -> StartError:
     return StartError(
-        f"cannot listen on {wanted} for {name}: {_words(error)}; give another address with --{name} HOST:PORT"
+        f"cannot listen on {wanted} for {name}: {_words(error)}; specify another address with --{name} HOST:PORT"
     )
 
 
@@ -289,7 +289,7 @@ async def _serve(settings: Settings) -> int:
 
     def failed(why: str) -> None:
         if not failures:
-            logger.error("%s; this node stops, and the others take over: see to its disk, then start it again", why)
+            logger.error("%s; this node stops, and the others take over: repair its disk, then start it again", why)
         failures.append(why)
         stopping.set()
 

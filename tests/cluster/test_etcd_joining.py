@@ -86,7 +86,7 @@ def test_a_lone_brokers_directory_is_the_first_nodes_with_all_that_it_has(etcd: 
         # The second time there is nothing to bring.
         node.start()
         assert values(node.bootstrap, len(VALUES) + 1) == [*VALUES, b"more"]
-        assert node.log_text().count("are the cluster's now") == 1
+        assert node.log_text().count("were moved to the cluster") == 1
         node.kill()
         # It is the cluster's from now on.
         with pytest.raises(RuntimeError, match="--cluster tested"):
@@ -138,7 +138,7 @@ def test_a_second_node_with_the_same_id_ends_with_a_sentence(etcd: Etcd, tmp_pat
     with NodeProcess(tmp_path / "one", 1, etcd.urls, ALONE) as node:
         # It gives the other one as long as its own lease would last, three times.
         text = refusal(NodeProcess(tmp_path / "two", 1, etcd.urls, {**ALONE, "cluster.lease_ms": 2_000}))
-        assert f"node 1 is running already, at {node.addresses['peer']}" in text
+        assert f"node 1 is already running, at {node.addresses['peer']}" in text
         assert "--node-id" in text
         produce_confluent(node.bootstrap, "orders", RECORDS)
 

@@ -115,7 +115,7 @@ async def test_http_to_an_etcd_with_tls_is_told(guarded: Etcd, monkeypatch: pyte
     text = await refusal(guarded, None, monkeypatch)
     assert "https://" in text
     # From here it looks like any other port that is not etcd's.
-    assert "or it is no etcd" in text
+    assert "or may not be etcd" in text
     assert " cannot be reached for " in text
 
 

@@ -81,7 +81,7 @@ def test_a_brokers_config_is_set_for_one_and_for_all_and_deleted(
     [
         ("num.io.threads", "8", KafkaError.INVALID_REQUEST, "num.io.threads cannot change"),
         ("num.partitions", "8", KafkaError.INVALID_REQUEST, "topics.partitions in the broker's configuration file"),
-        ("leader.replication.throttled.rate", "0", KafkaError.INVALID_CONFIG, "a whole number from 1"),
+        ("leader.replication.throttled.rate", "0", KafkaError.INVALID_CONFIG, "an integer from 1"),
     ],
 )
 def test_what_cannot_be_set_is_refused_by_name(

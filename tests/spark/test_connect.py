@@ -95,5 +95,5 @@ def test_a_server_without_penstock_says_what_streams_need_there(tmp_path, bootst
         words = ["transform", "--from", topic, "--sql", f"SELECT * FROM `{topic}`", "--to", f"{topic}-copy", "--once"]
         words += ["--master", server, "--state-dir", tmp_path / "state", "--checkpoint", tmp_path / "checkpoint"]
         said = pipeline(*words, bootstrap=bootstrap, expect=1)
-    assert "Spark Connect server has no Penstock" in said
+    assert "not installed in the Python of the Spark Connect server" in said
     assert "pip install 'penstock[spark]' there" in said

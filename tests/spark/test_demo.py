@@ -70,7 +70,7 @@ def test_the_demo_tells_its_story_counts_every_paid_order_once_and_leaves_nothin
     paid, ordered = map(int, re.search(r"(\d+) of (\d+) orders are paid", said).groups())
     (dead,) = map(int, re.search(r"(\d+) orders could not be billed", said).groups())
     assert (ordered, paid + dead) == (120, 120)
-    assert f"{paid} paid orders are counted, each once" in said
+    assert f"{paid} paid orders were counted, each once" in said
     assert "card declined" in said
     table = {name: int(orders) for name, orders in re.findall(r"^(\w+) +(\d+) +[\d.,]+$", said, re.MULTILINE)}
     assert sum(table.values()) == paid
@@ -86,7 +86,7 @@ def test_what_is_kept_can_be_looked_at_with_the_commands_that_it_tells_and_ends_
     said: list[str] = []
     for line in process.stdout:
         said.append(line)
-        if "To stop: Ctrl-C here" in line:
+        if "To stop, press Ctrl-C here" in line:
             break
     told = "".join(said)
     assert f"kill {process.pid} there" in told
@@ -100,7 +100,7 @@ def test_what_is_kept_can_be_looked_at_with_the_commands_that_it_tells_and_ends_
     process.send_signal(signal.SIGINT)
     rest, _ = process.communicate(timeout=100)
     assert process.returncode == 0, rest
-    assert "All is stopped, and the temporary folder is gone" in rest
+    assert "Everything is stopped, and the temporary folder is removed" in rest
     left_nothing(demo)
 
 
@@ -125,6 +125,6 @@ def test_ctrl_c_ends_it_with_all_that_it_started(demo) -> None:
     assert process.wait(100) == 130, "".join(said)
     listener.join(10)
     assert said.count("stopping...\n") == 1
-    assert said.index("stopping...\n") < said.index("Interrupted; everything that was started is stopped.\n")
+    assert said.index("stopping...\n") < said.index("Interrupted; everything is stopped.\n")
     assert "Traceback" not in "".join(said)
     left_nothing(demo)

@@ -130,7 +130,7 @@ def test_a_report_takes_a_condition_a_state_and_a_limit(pipeline, mortuary, topi
     assert [(row["reason"], row["count"]) for row in screen.rows] == [("timeout", 1)]
     assert len(pipeline(dlq_report, DlqReportArguments(topics=(topic,), limit=1)).rows) == 1
     screen = pipeline(dlq_report, DlqReportArguments(topics=(topic,), state=Which.FINISHED))
-    assert (screen.rows, screen.notes) == ([], ["starting Spark...", "no finished dead letters are like that"])
+    assert (screen.rows, screen.notes) == ([], ["starting Spark...", "no finished dead letters match"])
 
 
 def test_a_condition_that_is_none_is_told_with_the_columns(pipeline, topic, mortuary) -> None:

@@ -72,7 +72,7 @@ topic = "{out}"
     produce(topic, values({"id": 1, "amount": 50}, {"id": 2, "amount": 150}, {"id": 3, "amount": 250.5}))
     run = pipelines.run(text)
     assert (run.state, run.rows, run.lag) == (PipelineState.FINISHED, 3, 0)
-    assert pipelines.screen.notes == ["starting Spark...", f"made the topic {out}, with the broker's defaults"]
+    assert pipelines.screen.notes == ["starting Spark...", f"created topic {out} with the broker's defaults"]
     found = sorted((seen.key, json.loads(seen.value)["amount"]) for seen in seen_in(pipelines.bootstrap, out))
     assert found == [(b"2", 150.0), (b"3", 250.5)]
     assert pipelines.json_in(out)[0].keys() == {"id", "amount"}
@@ -104,7 +104,7 @@ def test_a_field_that_no_schema_names_is_told_with_the_schema_to_write(pipelines
     for sql in ("SELECT * FROM orders WHERE amount > 100", "SELECT value.amount FROM orders"):
         with pytest.raises(PipelineError) as caught:
             pipelines.builtin("transform", "big", from_=(f"orders={topic}",), sql=sql, to=f"{topic}.big")
-        assert re.search(r'columns once a schema names them .*: --schema "[^"]*amount DOUBLE', str(caught.value))
+        assert re.search(r'list them with their types in a schema: --schema "[^"]*amount DOUBLE', str(caught.value))
         assert "SQLSTATE" not in str(caught.value)
     source = f'[source]\ntopics = "{topic}"\nas = "orders"\n'
     sink = f'[[sinks]]\nkind = "topic"\ntopic = "{topic}.big"\n'
@@ -248,7 +248,7 @@ def test_an_aggregate_without_watermark_in_append_mode_is_told_with_the_line_of_
         pipelines.run(text)
     (problem,) = caught.value.problems
     assert problem.line == 6
-    assert problem.text.endswith('Write mode = "update", or give the source a watermark.')
+    assert problem.text.endswith('Write mode = "update", or set a watermark for the source.')
 
 
 def test_duplicates_are_dropped_also_across_runs(pipelines, topic, produce) -> None:
@@ -337,13 +337,15 @@ topic = "{topic}.good"
         "original_topic": topic.encode(),
         "original_partition": b"0",
         "original_offset": b"3",
-        "last_error": b"the value is not JSON, or does not fit the schema",
+        "last_error": b"the value is not JSON, or does not match the schema",
     }
 
 
 def test_a_value_that_does_not_fit_can_fail_the_pipeline_and_is_named(pipelines, topic, produce) -> None:
     produce(topic, [(None, b'{"id": 1}'), (None, b"no JSON")], partition=1)
-    with pytest.raises(PipelineError, match=f"{topic}/1@1: the value is not JSON, or does not fit the schema: no JSON"):
+    with pytest.raises(
+        PipelineError, match=f"{topic}/1@1: the value is not JSON, or does not match the schema: no JSON"
+    ):
         pipelines.run(f"""
 [pipeline]
 name = "strict"
@@ -423,7 +425,7 @@ topic = "{topic}.good"
 
 def test_what_stands_behind_a_value_can_fail_the_pipeline(pipelines, topic, produce) -> None:
     produce(topic, [(None, b'{"id": 3} oops')], partition=0)
-    with pytest.raises(PipelineError, match=f"{topic}/0@0: the value is not JSON, or does not fit the schema: "):
+    with pytest.raises(PipelineError, match=f"{topic}/0@0: the value is not JSON, or does not match the schema: "):
         pipelines.run(
             f'[source]\ntopics = "{topic}"\nschema = "id INT"\non_bad = "fail"\n[[sinks]]\nkind = "topic"\ntopic = "{topic}.strict"\n'
         )
@@ -512,7 +514,7 @@ def test_what_spark_does_not_understand_leaves_no_topic_behind(pipelines, topic,
 
 
 def test_a_topic_that_is_not_there_is_told_before_spark_is_asked(pipelines, topic) -> None:
-    with pytest.raises(PipelineNotFoundError, match=f"there is no topic {topic}x to read; did you mean {topic}"):
+    with pytest.raises(PipelineNotFoundError, match=f"topic {topic}x does not exist; did you mean {topic}"):
         pipelines.run(f'[source]\ntopics = "{topic}x"\n[[sinks]]\nkind = "console"\n')
     assert pipelines.registry.load("test").state is PipelineState.FAILED
 

@@ -82,7 +82,7 @@ def test_a_range_is_by_offset_or_by_time_and_of_one_partition_if_told(replays, f
     replays.run(from_time="2026-01-02T00:00:00Z", to_time="2026-01-03T00:00:00Z", partition=1)
     assert replays.sent() == {0: [], 1: filled[1][12:24]}
     replays.target = f"{topic}-nothing"
-    assert replays.run(from_offset=1_000).notes[-1] == "there is nothing in this range"
+    assert replays.run(from_offset=1_000).notes[-1] == "there are no records in this range"
 
 
 def test_a_lake_is_replayed_whatever_became_of_the_topic(
@@ -139,11 +139,11 @@ def test_a_replay_that_was_killed_goes_on_and_sends_everything_once(
 def test_what_cannot_be_is_refused_before_spark_starts(replays) -> None:
     for arguments, says in (
         ({"from_offset": 1, "from_time": "2026-01-01"}, "not both"),
-        ({"source": "broker", "lake": "/x"}, "only with --source"),
+        ({"source": "broker", "lake": "/x"}, "requires --source"),
         ({"from_time": "yesterday"}, "wanted"),
         ({"rate": 0}, "1 or more"),
         ({"to_offset": -1}, "0 or more"),
-        ({"source": "lake"}, "where is its lake"),
+        ({"source": "lake"}, "specify its lake"),
     ):
         with pytest.raises(PipelineError, match=says):
             replays.run(**arguments)

@@ -21,12 +21,12 @@ def writer_of(spark, bootstrap):
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
-        (["'v' AS value"], {}, "nothing says which topic"),
+        (["'v' AS value"], {}, "the topic to write to is missing"),
         (["'k' AS key"], {"topic": "t"}, "required column 'value' is missing"),
-        (["id AS value"], {"topic": "t"}, "'value' is of type bigint, and must be string or binary"),
-        (["'v' AS value", "id AS key"], {"topic": "t"}, "'key' is of type bigint, and must be string or binary"),
-        (["'v' AS value", "id AS topic"], {}, "'topic' is of type bigint, and must be string"),
-        (["'v' AS value", "id AS partition"], {"topic": "t"}, "'partition' is of type bigint, and must be int"),
+        (["id AS value"], {"topic": "t"}, "'value' has type bigint, but must be string or binary"),
+        (["'v' AS value", "id AS key"], {"topic": "t"}, "'key' has type bigint, but must be string or binary"),
+        (["'v' AS value", "id AS topic"], {}, "'topic' has type bigint, but must be string"),
+        (["'v' AS value", "id AS partition"], {"topic": "t"}, "'partition' has type bigint, but must be int"),
         (["'v' AS value", "array('h') AS headers"], {"topic": "t"}, "'headers' is of type array<string>"),
         (["'v' AS value"], {"topic": "t", "kafka.key.serializer": "x"}, "'kafka.key.serializer' is not supported"),
         (["'v' AS value"], {"topic": "t", "kafka.value.serializer": "x"}, "'kafka.value.serializer' is not supported"),
@@ -40,12 +40,12 @@ def test_a_wrong_write_is_refused_before_it_runs(writer_of, columns, options, sa
 
 
 def test_a_null_topic_in_a_row_is_refused(writer_of) -> None:
-    with pytest.raises(PySparkException, match="null in its column 'topic'"):
+    with pytest.raises(PySparkException, match="null in the column 'topic'"):
         writer_of(["'v' AS value", "CAST(NULL AS STRING) AS topic"]).save()
 
 
 def test_a_partition_that_is_not_there_is_refused(writer_of, topic) -> None:
-    with pytest.raises(PySparkException, match="asks for partition 2 of topic"):
+    with pytest.raises(PySparkException, match="has partition 2, but topic"):
         writer_of(["'v' AS value", "2 AS partition"], topic=topic).save()
 
 
@@ -66,9 +66,9 @@ def test_only_append_is_a_mode_of_a_topic(writer_of, topic, mode, said) -> None:
     ("columns", "options", "said"),
     [
         (["CAST(value AS STRING) AS key"], {"topic": "t"}, "required column 'value' is missing"),
-        (["value"], {}, "nothing says which topic"),
+        (["value"], {}, "the topic to write to is missing"),
         (["value"], {"topic": "t", "kafka.value.serializer": "x"}, "is not supported"),
-        (["value"], {"topic": "t", "batchId": "3"}, "a stream numbers its batches by itself"),
+        (["value"], {"topic": "t", "batchId": "3"}, "a stream numbers its own batches"),
     ],
 )
 def test_a_wrong_stream_is_refused(spark, bootstrap, tmp_path, columns, options, said) -> None:

@@ -120,7 +120,7 @@ def test_a_pushed_filter_reads_fewer_records_from_the_broker(reading, cluster, t
     Admin(cluster).delete_records({(topic, 0): 10})
     start = json.dumps({topic: {"0": 0, "1": 0}})
     assert reading.batch(startingOffsets=start, pushdown="true").where("offset >= 10").count() == 10
-    with pytest.raises(PySparkException, match=r"DataLossError: .* begins at offset 10 now: offsets 0 to 9"):
+    with pytest.raises(PySparkException, match=r"DataLossError: .* now starts at offset 10: offsets 0 to 9"):
         reading.batch(startingOffsets=start).where("offset >= 10").count()
 
 
@@ -138,9 +138,9 @@ def test_one_dataframe_in_several_filters_has_the_rows_of_each(reading, filled, 
         ({"kafka__auto__offset__reset": "earliest"}, "startingOffsets"),
         ({"subscribe": "a", "assign": '{"a":[0]}'}, "exactly one of the options"),
         ({"startingOffsets": "latest"}, "startingOffsets cannot be latest"),
-        ({"subscribe": "not-there"}, "there is no topic not-there"),
+        ({"subscribe": "not-there"}, "topic not-there does not exist"),
         ({"schema": "value string"}, r"CAST\(value AS STRING\)"),
-        ({"schema": "price double"}, "a record has no column 'price'"),
+        ({"schema": "price double"}, "unknown column 'price'"),
     ],
 )
 def test_what_is_wrong_reaches_the_user_in_words(reading, options, text) -> None:

@@ -89,7 +89,7 @@ def test_a_topic_that_is_deleted_stops_the_query_or_not_as_it_was_told(reading, 
     Admin(cluster).delete_topic(topic)
     with Producer(cluster) as producer:
         producer.send(other, b"v", partition=0)
-    with pytest.raises(StreamingQueryException, match=f"{topic}/0, {topic}/1 are gone"):
+    with pytest.raises(StreamingQueryException, match=f"{topic}/0, {topic}/1 are missing"):
         reading.run(reading.stream(**both), "c")
     # Made anew in the meantime: what is in it now is read from its beginning.
     Admin(cluster).create_topic(topic, partitions=1)

@@ -86,7 +86,7 @@ class ClusterInfo:
     def any_node(self) -> Node:
         """One that is up: whom clients are told to take for the controller, which is whoever answered, or the first."""
         if not self.nodes:
-            raise BrokerRefused(LEADER_NOT_AVAILABLE, message="no node of the cluster is up that clients can reach")
+            raise BrokerRefused(LEADER_NOT_AVAILABLE, message="no node of the cluster can be reached")
         return self.nodes.get(self.controller) or min(self.nodes.values(), key=lambda node: node.node_id)
 
 
@@ -198,7 +198,7 @@ class Cluster:
             raise told
         names = ", ".join(map(str, known))
         raise CannotConnect(
-            f"cannot connect to any of {names}: is the cluster running? start it, or name its nodes with --bootstrap"
+            f"cannot connect to any of {names}: start the cluster, or specify its nodes with --bootstrap"
         ) from told
 
     def connection_to(self, address: Address) -> Connection:
@@ -311,7 +311,7 @@ def parse_bootstrap(text: str) -> list[Address]:
     """``HOST:PORT,HOST:PORT``; the port may be left out. ValueError says what is wrong."""
     addresses = [parse_address(part, PORT_DEFAULT) for part in text.split(",") if part.strip()]
     if not addresses:
-        raise ValueError("no bootstrap server given; write HOST:PORT, for example 127.0.0.1:9092")
+        raise ValueError("the bootstrap server is missing; write HOST:PORT, for example 127.0.0.1:9092")
     if any(not address.port for address in addresses):
         raise ValueError(f"{text!r} has port 0, which cannot be connected to")
     return addresses

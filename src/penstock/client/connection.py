@@ -108,7 +108,7 @@ class Connection:
         """The newest version that both sides and the caller can; :class:`UnsupportedByBroker` when there is none."""
         span = self._versions.get(api.key)
         if span is None:
-            raise UnsupportedByBroker(f"the broker at {self.address} does not have {api.name}")
+            raise UnsupportedByBroker(f"the broker at {self.address} does not support {api.name}")
         ours_max = api.max_version if version_max is None else min(api.max_version, version_max)
         version = min(ours_max, span[1])
         if version < max(api.min_version, span[0]):
@@ -143,7 +143,7 @@ class Connection:
             header_version = ticket.api.response_header_version(ticket.version)
             correlation_id, position = decode_response_header(body, 0, header_version)
             if correlation_id != ticket.correlation_id:
-                raise ProtocolViolation(f"answer {correlation_id} came where {ticket.correlation_id} was due")
+                raise ProtocolViolation(f"got response {correlation_id} instead of {ticket.correlation_id}")
             message = ticket.api.decode_response(body, position, ticket.version)
         except ProtocolViolation as error:
             raise self._violated(error) from error
@@ -179,7 +179,7 @@ class Connection:
                     self._socket.sendall(memoryview(b"".join(some))[sent:])
         except TimeoutError as error:
             self.close()
-            raise RequestTimeout(f"{self.address} took no bytes for {self.timeout_ms} ms") from error
+            raise RequestTimeout(f"{self.address} accepted no data for {self.timeout_ms} ms") from error
         except OSError as error:
             self.close()
             raise ConnectionLost(f"lost the connection to {self.address}: {error}") from error
@@ -191,12 +191,12 @@ class Connection:
             head = bytes(self._receive_exactly(4, deadline))
             (size,) = _SIZE.unpack(head)
             if not 4 <= size <= size_max:
-                raise ProtocolViolation(f"an answer of {size} bytes")
+                raise ProtocolViolation(f"a response of {size} bytes")
             return self._receive_exactly(size, deadline)
         except TimeoutError as error:
             self.close()
             raise RequestTimeout(
-                f"{self.address} did not answer {ticket.api.name} within {timeout_ms} ms; is it overloaded, or is it a Kafka broker?"
+                f"{self.address} did not answer {ticket.api.name} within {timeout_ms} ms; check that it is a Kafka broker, and not overloaded"
             ) from error
         except OSError as error:
             self.close()
@@ -258,11 +258,13 @@ class Connection:
             if answer is not None:
                 self._versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
                 return
-        raise UnsupportedByBroker(f"the broker at {self.address} has no version of ApiVersions that this client knows")
+        raise UnsupportedByBroker(
+            f"the broker at {self.address} supports no version of ApiVersions that this client supports"
+        )
 
     def _decode_versions(self, api: Api, body: memoryview, position: int, version: int) -> ApiVersionsResponse | None:
         if len(body) < position + _CODE.size:
-            raise ProtocolViolation("the answer ends before its error code")
+            raise ProtocolViolation("the response ends before its error code")
         (code,) = _CODE.unpack_from(body, position)
         if code == UNSUPPORTED_VERSION and version:
             return None
@@ -281,4 +283,4 @@ def _why_not(address: Address, error: OSError, timeout_ms: int) -> str:
         why = f"no answer within {timeout_ms} ms."
     else:
         why = f"{error.strerror or error}."
-    return f'cannot connect to {address}: {why} start one with "penstock serve", or name another with --bootstrap'
+    return f'cannot connect to {address}: {why} start one with "penstock serve", or specify another with --bootstrap'

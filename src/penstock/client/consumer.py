@@ -270,7 +270,7 @@ def _whole_batches(data: Buffer, position: int, where: str) -> Iterator[tuple[Ba
         header = read_header(view, at)
         if header.magic != 2:
             raise ClientError(
-                f"{where} at offset {header.base_offset}: record format {header.magic} is not one this client reads"
+                f"{where} at offset {header.base_offset}: record format {header.magic} is not supported by this client"
             )
         end = at + header.size_bytes
         if end > len(view):

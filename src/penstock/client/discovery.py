@@ -26,8 +26,7 @@ def http_addresses(cluster: Cluster) -> str:
     told = configs.get(HTTP_LISTENERS)
     if told is None:
         raise NoHttpListener(
-            f"{node.address} is not Penstock, or an older version of it: exactly-once sinks need its HTTP API. Write "
-            "at least once instead, or connect to a Penstock broker"
+            f"{node.address} is not Penstock, or an older version: exactly-once sinks need its HTTP API. Write at least once instead, or connect to a Penstock broker"
         )
     if not told:
         raise NoHttpListener(

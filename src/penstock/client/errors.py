@@ -45,8 +45,8 @@ class BatchTooLarge(ClientError):
     def __init__(self, place: str, record_count: int, size_bytes: int, bytes_max: int) -> None:
         records = "a record" if record_count == 1 else f"a batch of {record_count} records"
         super().__init__(
-            f"{place}: {records} of {size_bytes:,} bytes is more than a broker takes in one request ({bytes_max:,} bytes): write smaller "
-            "ones, or put what is so large elsewhere and write where it lies"
+            f"{place}: {records} of {size_bytes:,} bytes exceeds the largest request that a broker accepts ({bytes_max:,} bytes): write smaller "
+            "records, or store large data elsewhere and write its location"
         )
         self.record_count = record_count
         self.size_bytes = size_bytes
@@ -72,7 +72,7 @@ class BrokerRefused(ClientError):
     """
 
     def __init__(self, code: int, what: str = "", message: str | None = None, *, in_metadata: bool = False) -> None:
-        kind = KINDS.get(code, ErrorKind(f"ERROR_{code}", False, f"the broker answered with error {code}"))
+        kind = KINDS.get(code, ErrorKind(f"ERROR_{code}", False, f"the broker returned error {code}"))
         self.code = code
         self.name = kind.name
         self.retriable = kind.retriable
@@ -149,13 +149,13 @@ NODES_MISSING_CODES: Final = frozenset({LEADER_NOT_AVAILABLE, COORDINATOR_NOT_AV
 """Codes that say: those who could do it are not up. They come when it was tried for a while."""
 
 KINDS: Final[dict[int, ErrorKind]] = {
-    -1: ErrorKind("UNKNOWN_SERVER_ERROR", False, "the broker failed in a way it did not expect; its log says more"),
-    1: ErrorKind("OFFSET_OUT_OF_RANGE", False, "the offset is outside what the partition holds"),
-    2: ErrorKind("CORRUPT_MESSAGE", True, "the records did not pass their checksum"),
+    -1: ErrorKind("UNKNOWN_SERVER_ERROR", False, "the broker had an unexpected error; see its log"),
+    1: ErrorKind("OFFSET_OUT_OF_RANGE", False, "the offset is out of range for the partition"),
+    2: ErrorKind("CORRUPT_MESSAGE", True, "the checksum of the records does not match"),
     3: ErrorKind("UNKNOWN_TOPIC_OR_PARTITION", True, "there is no such topic or partition"),
     4: ErrorKind("INVALID_FETCH_SIZE", False, "the fetch size is invalid"),
     5: ErrorKind("LEADER_NOT_AVAILABLE", True, "the partition has no leader at the moment"),
-    6: ErrorKind("NOT_LEADER_OR_FOLLOWER", True, "the partition is led by another broker now"),
+    6: ErrorKind("NOT_LEADER_OR_FOLLOWER", True, "another broker is now the leader of the partition"),
     7: ErrorKind("REQUEST_TIMED_OUT", True, "the broker could not finish in time"),
     8: ErrorKind("BROKER_NOT_AVAILABLE", False, "the broker is not available"),
     9: ErrorKind("REPLICA_NOT_AVAILABLE", True, "the replica is not available"),
@@ -164,70 +164,70 @@ KINDS: Final[dict[int, ErrorKind]] = {
     ),
     11: ErrorKind("STALE_CONTROLLER_EPOCH", False, "the controller's epoch is stale"),
     12: ErrorKind("OFFSET_METADATA_TOO_LARGE", False, "the metadata of the offset is too large"),
-    13: ErrorKind("NETWORK_EXCEPTION", True, "the broker lost a connection of its own"),
+    13: ErrorKind("NETWORK_EXCEPTION", True, "the broker lost a connection to another node"),
     14: ErrorKind("COORDINATOR_LOAD_IN_PROGRESS", True, "the group coordinator is still loading"),
     15: ErrorKind("COORDINATOR_NOT_AVAILABLE", True, "the group coordinator is not available"),
-    16: ErrorKind("NOT_COORDINATOR", True, "the group is coordinated by another broker now"),
+    16: ErrorKind("NOT_COORDINATOR", True, "another broker is now the coordinator of the group"),
     17: ErrorKind("INVALID_TOPIC_EXCEPTION", False, "the topic name is invalid; use up to 249 of a-z A-Z 0-9 . _ -"),
     18: ErrorKind("RECORD_LIST_TOO_LARGE", False, "the batch is larger than a segment; send smaller batches"),
     19: ErrorKind("NOT_ENOUGH_REPLICAS", True, "too few replicas are in sync"),
     20: ErrorKind("NOT_ENOUGH_REPLICAS_AFTER_APPEND", True, "written, but too few replicas were in sync afterwards"),
     21: ErrorKind("INVALID_REQUIRED_ACKS", False, "acks must be 0, 1 or all"),
-    22: ErrorKind("ILLEGAL_GENERATION", False, "the group has moved on to another generation; join again"),
+    22: ErrorKind("ILLEGAL_GENERATION", False, "the generation of the group has changed; join again"),
     23: ErrorKind("INCONSISTENT_GROUP_PROTOCOL", False, "the members of the group have no assignor in common"),
     24: ErrorKind("INVALID_GROUP_ID", False, "the group id is invalid"),
     25: ErrorKind("UNKNOWN_MEMBER_ID", False, "the group does not know this member; join again"),
-    26: ErrorKind("INVALID_SESSION_TIMEOUT", False, "the session timeout is outside what the broker allows"),
+    26: ErrorKind("INVALID_SESSION_TIMEOUT", False, "the session timeout is outside the range that the broker allows"),
     27: ErrorKind("REBALANCE_IN_PROGRESS", False, "the group is rebalancing; join again"),
     28: ErrorKind("INVALID_COMMIT_OFFSET_SIZE", False, "the offset commit is too large"),
     29: ErrorKind("TOPIC_AUTHORIZATION_FAILED", False, "not allowed on this topic"),
     30: ErrorKind("GROUP_AUTHORIZATION_FAILED", False, "not allowed on this group"),
     31: ErrorKind("CLUSTER_AUTHORIZATION_FAILED", False, "not allowed on this cluster"),
     32: ErrorKind("INVALID_TIMESTAMP", False, "the timestamp is out of range"),
-    33: ErrorKind("UNSUPPORTED_SASL_MECHANISM", False, "the broker does not have this SASL mechanism"),
-    34: ErrorKind("ILLEGAL_SASL_STATE", False, "not possible in this state of authentication"),
-    35: ErrorKind("UNSUPPORTED_VERSION", False, "the broker does not have this version of the request"),
-    36: ErrorKind("TOPIC_ALREADY_EXISTS", False, "the topic is there already"),
+    33: ErrorKind("UNSUPPORTED_SASL_MECHANISM", False, "the broker does not support this SASL mechanism"),
+    34: ErrorKind("ILLEGAL_SASL_STATE", False, "not allowed in this state of authentication"),
+    35: ErrorKind("UNSUPPORTED_VERSION", False, "the broker does not support this version of the request"),
+    36: ErrorKind("TOPIC_ALREADY_EXISTS", False, "the topic already exists"),
     37: ErrorKind("INVALID_PARTITIONS", False, "the number of partitions is invalid"),
     38: ErrorKind(
         "INVALID_REPLICATION_FACTOR", False, "the replication factor is below 1 or above the number of brokers"
     ),
     39: ErrorKind("INVALID_REPLICA_ASSIGNMENT", False, "the replica assignment is invalid"),
     40: ErrorKind("INVALID_CONFIG", False, "the configuration is invalid"),
-    41: ErrorKind("NOT_CONTROLLER", True, "another broker is the controller now"),
-    42: ErrorKind("INVALID_REQUEST", False, "the broker found the request invalid"),
+    41: ErrorKind("NOT_CONTROLLER", True, "another broker is now the controller"),
+    42: ErrorKind("INVALID_REQUEST", False, "the request is invalid"),
     43: ErrorKind("UNSUPPORTED_FOR_MESSAGE_FORMAT", False, "not possible with this message format"),
     44: ErrorKind("POLICY_VIOLATION", False, "refused by a limit of the broker"),
-    45: ErrorKind("OUT_OF_ORDER_SEQUENCE_NUMBER", False, "the producer's batches came out of order"),
-    46: ErrorKind("DUPLICATE_SEQUENCE_NUMBER", False, "the batch was written before"),
+    45: ErrorKind("OUT_OF_ORDER_SEQUENCE_NUMBER", False, "the producer's batches are out of order"),
+    46: ErrorKind("DUPLICATE_SEQUENCE_NUMBER", False, "the batch was already written"),
     47: ErrorKind("INVALID_PRODUCER_EPOCH", False, "a newer producer has taken over this id"),
     48: ErrorKind("INVALID_TXN_STATE", False, "not possible in this state of the transaction"),
     53: ErrorKind("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", False, "not allowed to use this transactional id"),
-    54: ErrorKind("SECURITY_DISABLED", False, "the broker's security features are off"),
-    56: ErrorKind("KAFKA_STORAGE_ERROR", True, "the broker's disk refused; look at its log and at the free space"),
-    58: ErrorKind("SASL_AUTHENTICATION_FAILED", False, "user name or password are wrong"),
-    59: ErrorKind("UNKNOWN_PRODUCER_ID", False, "the broker does not remember this producer"),
+    54: ErrorKind("SECURITY_DISABLED", False, "the broker's security features are disabled"),
+    56: ErrorKind("KAFKA_STORAGE_ERROR", True, "the broker's disk failed or is full; check its log and the free space"),
+    58: ErrorKind("SASL_AUTHENTICATION_FAILED", False, "the user name or password is wrong"),
+    59: ErrorKind("UNKNOWN_PRODUCER_ID", False, "the broker does not know this producer"),
     60: ErrorKind("REASSIGNMENT_IN_PROGRESS", False, "partitions are being moved; try again later"),
     68: ErrorKind("NON_EMPTY_GROUP", False, "the group still has members; stop them first"),
     69: ErrorKind("GROUP_ID_NOT_FOUND", False, "there is no such group"),
     70: ErrorKind("FETCH_SESSION_ID_NOT_FOUND", True, "the broker dropped the fetch session"),
-    71: ErrorKind("INVALID_FETCH_SESSION_EPOCH", True, "the fetch session is out of step"),
+    71: ErrorKind("INVALID_FETCH_SESSION_EPOCH", True, "the epoch of the fetch session does not match"),
     72: ErrorKind("LISTENER_NOT_FOUND", True, "the leader has no listener of this kind"),
-    73: ErrorKind("TOPIC_DELETION_DISABLED", False, "deleting topics is switched off"),
-    74: ErrorKind("FENCED_LEADER_EPOCH", True, "this client's view of the partition is old"),
-    75: ErrorKind("UNKNOWN_LEADER_EPOCH", True, "the broker's view of the partition is old"),
-    76: ErrorKind("UNSUPPORTED_COMPRESSION_TYPE", False, "the broker does not have this compression"),
+    73: ErrorKind("TOPIC_DELETION_DISABLED", False, "deleting topics is disabled"),
+    74: ErrorKind("FENCED_LEADER_EPOCH", True, "this client's metadata of the partition is outdated"),
+    75: ErrorKind("UNKNOWN_LEADER_EPOCH", True, "the broker's metadata of the partition is outdated"),
+    76: ErrorKind("UNSUPPORTED_COMPRESSION_TYPE", False, "the broker does not support this compression codec"),
     78: ErrorKind("OFFSET_NOT_AVAILABLE", True, "the offset is not known yet after a change of leader"),
     79: ErrorKind("MEMBER_ID_REQUIRED", False, "join again with the member id given"),
     80: ErrorKind("PREFERRED_LEADER_NOT_AVAILABLE", True, "the preferred leader is not up and in sync"),
     81: ErrorKind("GROUP_MAX_SIZE_REACHED", False, "the group is full"),
-    82: ErrorKind("FENCED_INSTANCE_ID", False, "another member took this instance id"),
-    83: ErrorKind("ELIGIBLE_LEADERS_NOT_AVAILABLE", True, "no replica that may lead is up"),
-    84: ErrorKind("ELECTION_NOT_NEEDED", True, "the partition is led as it should be"),
+    82: ErrorKind("FENCED_INSTANCE_ID", False, "another member uses this instance id"),
+    83: ErrorKind("ELIGIBLE_LEADERS_NOT_AVAILABLE", True, "no eligible replica is up"),
+    84: ErrorKind("ELECTION_NOT_NEEDED", True, "no election is needed for the partition"),
     85: ErrorKind("NO_REASSIGNMENT_IN_PROGRESS", False, "the partition is not being moved"),
     86: ErrorKind("GROUP_SUBSCRIBED_TO_TOPIC", False, "the group still reads this topic; stop its members first"),
     87: ErrorKind("INVALID_RECORD", False, "a record is invalid; on a compacted topic every record needs a key"),
-    88: ErrorKind("UNSTABLE_OFFSET_COMMIT", True, "a transaction is still open on these offsets"),
+    88: ErrorKind("UNSTABLE_OFFSET_COMMIT", True, "a transaction on these offsets is still open"),
     89: ErrorKind("THROTTLING_QUOTA_EXCEEDED", True, "too many requests of this kind; try again later"),
     90: ErrorKind("PRODUCER_FENCED", False, "a newer producer has taken over this id"),
     95: ErrorKind("INVALID_UPDATE_VERSION", False, "the version to update to is invalid"),

@@ -144,7 +144,7 @@ class HttpConnection:
                 if not data:
                     return
                 if not data.endswith(b"\n"):
-                    raise ConnectionLost(f"{self.address} broke off in the middle of a line")
+                    raise ConnectionLost(f"{self.address} closed the connection in the middle of a line")
                 yield self._decoded(data, line)
         finally:
             response.close()
@@ -204,13 +204,17 @@ class HttpConnection:
             raise
         except TimeoutError as error:
             self._give_up()
-            raise RequestTimeout(f"{self.address} did not answer within {timeout_ms} ms; is it overloaded?") from error
+            raise RequestTimeout(
+                f"{self.address} did not answer within {timeout_ms} ms; check whether it is overloaded"
+            ) from error
         except (http.client.RemoteDisconnected, http.client.IncompleteRead, ConnectionError) as error:
             self._give_up()
             doubt = (
-                "" if self._has_answered else "; is it the Kafka port? Use the http= address of the broker's ready line"
+                ""
+                if self._has_answered
+                else "; it may be the Kafka port. Use the http= address of the broker's ready line"
             )
-            raise ConnectionLost(f"{self.address} closed the connection before its answer was there{doubt}") from error
+            raise ConnectionLost(f"{self.address} closed the connection before it answered{doubt}") from error
         except http.client.HTTPException as error:
             self.close()
             raise self._not_ours(str(error)) from error
@@ -235,8 +239,7 @@ class HttpConnection:
         # It may be any protocol, and bytes that mean something to a terminal.
         shown = "".join(sign if sign.isprintable() else "." for sign in seen[:200]).strip()
         return NotPenstock(
-            f"{self.address} does not answer as Penstock's HTTP API does ({shown}); use the http= address of the "
-            "broker's ready line"
+            f"{self.address} is not Penstock's HTTP API ({shown}); use the http= address of the broker's ready line"
         )
 
 
@@ -265,7 +268,7 @@ def parse_addresses(text: str) -> tuple[Address, ...]:
     """``HOST:PORT``, or several with commas; ValueError says what is wrong."""
     parts = [part.strip().removeprefix("http://").rstrip("/") for part in text.split(",") if part.strip()]
     if not parts:
-        raise ValueError(f"{text!r} names nobody; write HOST:PORT, for example {HTTP_DEFAULT}")
+        raise ValueError(f"{text!r} contains no address; write HOST:PORT, for example {HTTP_DEFAULT}")
     return tuple(parse_address(part) for part in parts)
 
 
@@ -298,7 +301,7 @@ def _encoded(body: Fields) -> bytes:
 def _why_not(addresses: Sequence[Address], error: OSError) -> str:
     if len(addresses) > 1:
         names = ", ".join(map(str, addresses))
-        return f"cannot connect to any of {names}: is the cluster running? start it, or name its nodes with --http"
+        return f"cannot connect to any of {names}: start the cluster, or specify its nodes with --http"
     (address,) = addresses
     if isinstance(error, socket.gaierror):
         return f"cannot find the host {address.host!r}: check the name in --http"
@@ -308,4 +311,4 @@ def _why_not(addresses: Sequence[Address], error: OSError) -> str:
         why = "no answer in time."
     else:
         why = f"{error.strerror or error}."
-    return f'cannot connect to {address}: {why} start one with "penstock serve", or name another with --http'
+    return f'cannot connect to {address}: {why} start one with "penstock serve", or specify another with --http'

@@ -188,7 +188,7 @@ class QueueAdmin(HttpClient):
                 yield Progress(line.total, line.finished, line.failed, line.skipped, line.done, line.last_failure)
                 if line.done:
                     return
-        raise ConnectionLost("the broker stopped before all was done; run it again, and it goes on with what is left")
+        raise ConnectionLost("the broker stopped before the operation was complete; run it again to continue")
 
 
 def _fields(wanted: Wanted) -> Fields:

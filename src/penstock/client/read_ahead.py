@@ -108,8 +108,7 @@ class ReadAhead:
                 return None
             if monotonic() >= deadline:
                 raise RequestTimeout(
-                    f"{self._topic}/{self._partition} has no record at offset {self._position} for {self._timeout_ms} ms, "
-                    f"and should have them up to {self._to_offset}; its end is {fetched.high_watermark}"
+                    f"{self._topic}/{self._partition} has no record at offset {self._position} for {self._timeout_ms} ms, but should have records up to {self._to_offset}; its end is {fetched.high_watermark}"
                 )
 
     def _once(self) -> Fetched:

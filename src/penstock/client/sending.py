@@ -101,7 +101,7 @@ class Sender:
         if self._idempotent and acks is not Acks.ALL:
             raise ValueError("an idempotent producer needs acks=all")
         if not 1 <= in_flight_max <= IN_FLIGHT_MAX:
-            raise ValueError(f"from 1 to {IN_FLIGHT_MAX} requests may be under way, not {in_flight_max}")
+            raise ValueError(f"from 1 to {IN_FLIGHT_MAX} requests can be in flight, not {in_flight_max}")
         self._in_flight_max = in_flight_max if self._idempotent else 1
         self._auto_create = auto_create
         self._on_delivery = on_delivery

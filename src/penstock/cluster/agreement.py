@@ -50,7 +50,7 @@ async def agree(
         if found.version != VERSION:
             raise PenstockError(
                 Reason.UNSUPPORTED_VERSION,
-                f"the cluster is of version {found.version}, and this node knows {VERSION}; install the release that the others have",
+                f"the cluster has version {found.version}, but this node supports version {VERSION}; install the same release as on the other nodes",
             )
         return found
 
@@ -64,8 +64,8 @@ async def _agreed(store: SharedStore, new: ClusterRecord | None) -> ClusterRecor
     if entry is None:
         raise PenstockError(
             Reason.STORAGE_ERROR,
-            "The data directory belongs to a cluster that etcd does not know. Check --etcd and --cluster; if etcd has lost its data, "
-            "restore it from a backup. To begin a new cluster, use another --data-dir.",
+            "The data directory belongs to a cluster that does not exist in etcd. Check --etcd and --cluster; if etcd has lost its data, "
+            "restore it from a backup. To start a new cluster, use another --data-dir.",
         )
     try:
         return msgspec.json.decode(entry.value, type=ClusterRecord)

@@ -152,11 +152,11 @@ class Controller:
                 if self.is_elected:
                     await self._work()
             except PenstockError as error:
-                logger.warning("the controller's work waits: %s", error.text)
+                logger.warning("the controller is waiting: %s", error.text)
                 await self._look_again()
             except Exception:
                 # A controller that has fallen silent is worse than one that fails at one thing and says so.
-                logger.exception("the controller's work failed; it is tried again")
+                logger.exception("the controller failed; retrying")
                 await self._look_again()
 
     async def _look_again(self) -> None:
@@ -284,7 +284,7 @@ class Controller:
             self.written.operations += len(batch)
             self.written.refused += not done.succeeded
             if done.succeeded:
-                logger.info("decided on %d partitions, %d to go", len(batch), len(decisions))
+                logger.info("made decisions for %d partitions, %d left", len(batch), len(decisions))
                 size = self._store.operations_max - 1
             elif len(batch) > 1:
                 # One of them was changed by its leader: the others are not to wait for it.

@@ -42,7 +42,7 @@ async def settle_directory(store: SharedStore, node_id: NodeId, directory: UUID)
         return Compare(key, mod_revision=0)
     if entry.value != directory.hex.encode():
         logger.warning(
-            "node %d has another data directory than before: it leaves all in-sync sets, and copies from others what they have",
+            "node %d has another data directory than before: it leaves all in-sync sets, and copies everything from the other nodes",
             node_id,
         )
         await _forget(store, node_id)
@@ -66,7 +66,7 @@ async def settle_lacking(store: SharedStore, node_id: NodeId, keys: Collection[s
                 break
             if await store.get(node_key(node_id)) is not None:
                 raise PenstockError(
-                    Reason.METADATA_UNAVAILABLE, f"node {node_id} was registered by somebody else meanwhile"
+                    Reason.METADATA_UNAVAILABLE, f"node {node_id} was registered by another process at the same time"
                 )
 
 
@@ -76,7 +76,7 @@ async def _forget(store: SharedStore, node_id: NodeId) -> None:
     while changes := await _changes(store, node_id):
         if await store.get(node_key(node_id)) is not None:
             raise PenstockError(
-                Reason.METADATA_UNAVAILABLE, f"node {node_id} was registered by somebody else meanwhile"
+                Reason.METADATA_UNAVAILABLE, f"node {node_id} was registered by another process at the same time"
             )
         for first in range(0, len(changes), at_once):
             batch = changes[first : first + at_once]
@@ -99,7 +99,7 @@ async def _changes(store: SharedStore, node_id: NodeId) -> list[tuple[Compare, P
             if not _has_heirs(changed):
                 lost.append(entry.key)
     if lost:
-        logger.warning("%d partitions were in sync on node %d alone: %s", len(lost), node_id, ", ".join(lost[:10]))
+        logger.warning("%d partitions were in sync only on node %d: %s", len(lost), node_id, ", ".join(lost[:10]))
     return changes
 
 

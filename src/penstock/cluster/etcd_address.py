@@ -19,13 +19,13 @@ def parse_endpoints(text: str) -> tuple[list[Address], bool]:
         if not separator:
             scheme, rest = "http", each
         if scheme not in ("http", "https"):
-            raise ValueError(f"{each!r} is no address of etcd; write HOST:PORT, or https://HOST:PORT for TLS")
+            raise ValueError(f"{each!r} is not a valid address of etcd; write HOST:PORT, or https://HOST:PORT for TLS")
         schemes.add(scheme)
         addresses.append(parse_address(rest.rstrip("/"), _PORT))
     if not addresses:
-        raise ValueError("no address of etcd is given; write HOST:PORT,HOST:PORT")
+        raise ValueError("the address of etcd is missing; write HOST:PORT,HOST:PORT")
     if len(schemes) > 1:
-        raise ValueError("some addresses of etcd are http and some https; use one for all")
+        raise ValueError("the addresses of etcd mix http and https; use the same for all")
     return addresses, schemes == {"https"}
 
 
@@ -34,17 +34,17 @@ def read_tls(ca: str, certificate: str, key: str, *, uses_tls: bool) -> Tls | No
     if not uses_tls:
         if ca or certificate or key:
             raise ValueError(
-                "files for TLS are given, and the addresses are without: write https://HOST:PORT in --etcd"
+                "files for TLS are set, but the addresses do not use TLS: write https://HOST:PORT in --etcd"
             )
         return None
     if bool(certificate) != bool(key):
-        raise ValueError("--etcd-cert and --etcd-key belong together: give both")
+        raise ValueError("--etcd-cert and --etcd-key belong together: specify both")
     tls = Tls(ca=_read("--etcd-ca", ca), key=_read("--etcd-key", key), certificate=_read("--etcd-cert", certificate))
     # gRPC would say only that it cannot connect.
     try:
         context = ssl.create_default_context(cafile=ca or None)
     except ssl.SSLError:
-        raise ValueError(f"{ca} has no certificates in PEM; check --etcd-ca") from None
+        raise ValueError(f"{ca} contains no PEM certificates; check --etcd-ca") from None
     if certificate:
         try:
             context.load_cert_chain(certificate, key, password=_no_password)

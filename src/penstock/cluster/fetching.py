@@ -175,10 +175,10 @@ class Fetcher:
             except PenstockError as error:
                 if self.problem is None:
                     seconds = _RETRY_SECONDS_MIN
-                    logger.warning("nothing can be copied from node %d: %s", self._node_id, error.text)
+                    logger.warning("cannot copy from node %d: %s", self._node_id, error.text)
                 self.problem = error.text
             except Exception:
-                logger.exception("copying from node %d failed; it is tried again", self._node_id)
+                logger.exception("copying from node %d failed; retrying", self._node_id)
                 seconds = _RETRY_SECONDS_MAX
             self._link.close()
             await asyncio.sleep(seconds)
@@ -226,7 +226,7 @@ class Fetcher:
         if identity is None:
             return
         if identity != self._identity():
-            self._end(PenstockError(Reason.LEADER_NOT_AVAILABLE, "this node has a new incarnation"))
+            self._end(PenstockError(Reason.LEADER_NOT_AVAILABLE, "this node has registered again"))
             return
         pending = self._pending
         if pending and (len(pending) >= _QUESTIONS_MAX or not (self._to_ask or self._to_forget)):
@@ -249,7 +249,7 @@ class Fetcher:
             _, position = decode_response_header(body, 0, _HEADER_VERSION)
             self._answered(number, _decode(body, position))
         except ProtocolViolation as error:
-            self._end(PenstockError(Reason.LINK_LOST, f"node {self._node_id} sent what cannot be read: {error}"))
+            self._end(PenstockError(Reason.LINK_LOST, f"node {self._node_id} sent an invalid response: {error}"))
             return
         except Exception as error:  # noqa: BLE001 - whoever watches over the copying deals with it
             self._end(error)
@@ -268,10 +268,10 @@ class Fetcher:
     def _answered(self, number: int, response: FetchResponse) -> None:
         if response.error_code:
             raise PenstockError(
-                Reason.LEADER_NOT_AVAILABLE, f"node {self._node_id} answers with error {response.error_code}"
+                Reason.LEADER_NOT_AVAILABLE, f"node {self._node_id} returned error {response.error_code}"
             )
         if self.problem is not None:
-            logger.info("copying from node %d goes on", self._node_id)
+            logger.info("copying from node %d continues", self._node_id)
             self.problem = None
         for topic in response.responses:
             for answer in topic.partitions:

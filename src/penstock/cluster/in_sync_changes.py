@@ -151,7 +151,7 @@ class InSyncChanges:
             compares = []
         # When this returns, the image has the new record, and through it the partition.
         if await self._puts.put(compares, Put(key, encode(wanted))):
-            logger.info("%s/%d: in sync are now %s", topic.name, index, [node for node, _ in wanted.isr])
+            logger.info("%s/%d: the in-sync replicas are now %s", topic.name, index, [node for node, _ in wanted.isr])
             return True
         # Somebody's incarnation was over, so that this change can never happen; or the record is another by now, perhaps by an earlier sending of this
         # very change whose answer was lost. Then whoever joined is a member, and counts until the image says so.
@@ -168,7 +168,9 @@ class InSyncChanges:
                 # The next look tries again, unless it was done after all.
                 if self.problem is None:
                     where = place.partition, place.topic_id
-                    logger.warning("partition %d of topic %s cannot be given up: %s", *where, error.text)
+                    logger.warning(
+                        "the leadership of partition %d of topic %s cannot be given up: %s", *where, error.text
+                    )
                 self.problem = error.text
             finally:
                 self._giving_up.discard(place)
@@ -190,7 +192,7 @@ class InSyncChanges:
         ]
         if await self._puts.put(compares, Put(key, encode(left))):
             logger.error(
-                "%s/%d: this node gives up leading it, and another that is in sync is elected. %s",
+                "%s/%d: this node gives up the leadership, and another in-sync replica is elected. %s",
                 topic.name,
                 place.partition,
                 replicas.failed.get(place, ""),

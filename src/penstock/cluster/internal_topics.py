@@ -43,7 +43,7 @@ class InternalTopics:
             return None
         if factor < topics.settings.replication_factor:
             logger.warning(
-                "the internal topics are made with %d of %d replicas, as many as there are nodes; they grow when more come",
+                "the internal topics are created with %d of %d replicas, one per node; they get more when nodes are added",
                 factor,
                 topics.settings.replication_factor,
             )

@@ -45,7 +45,9 @@ async def import_alone(store: SharedStore, disk: Disk, path: str, node_id: NodeI
     await _write(store, sorted(first, key=lambda entry: not entry.key.startswith(PARTITIONS_PREFIX)))
     await _write(store, last)
     disk.rename(path, path + MIGRATED)
-    logger.info("%d entries of %s are the cluster's now; the file is kept as %s", len(entries), path, path + MIGRATED)
+    logger.info(
+        "%d entries of %s were moved to the cluster; the file is kept as %s", len(entries), path, path + MIGRATED
+    )
     return len(entries)
 
 
@@ -74,9 +76,7 @@ async def _is_new(store: SharedStore, revision: int | None = None) -> bool:
 def _not_the_first(path: str) -> PenstockError:
     return PenstockError(
         Reason.INVALID_CONFIG,
-        f"{path} is the metadata of a broker that was alone, and the cluster has begun without it: only the first node of a new cluster can bring "
-        "its own topics. Nothing was changed. Use an empty --data-dir for this node, or a new --cluster; without --cluster the broker starts "
-        "alone as before",
+        f"{path} is the metadata of a single broker, and the cluster already exists: only the first node of a new cluster can bring its topics. Nothing was changed. Use an empty --data-dir for this node, or a new --cluster; without --cluster, it starts as a single broker as before",
     )
 
 

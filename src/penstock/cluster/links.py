@@ -100,7 +100,7 @@ class _Wire(asyncio.BufferedProtocol):
                     break
                 link.came(frames.view[found[0] : found[1]])
         except ProtocolViolation as error:
-            link.wire_lost(self, f"it sent what cannot be read: {error}")
+            link.wire_lost(self, f"it sent an invalid response: {error}")
         frames.settle()
 
 
@@ -224,7 +224,7 @@ class Link:
             except (OSError, TimeoutError) as error:
                 raise PenstockError(
                     Reason.LEADER_NOT_AVAILABLE,
-                    f"node {self.node_id} cannot be reached at {address}: {str(error) or 'it is silent'}",
+                    f"node {self.node_id} cannot be reached at {address}: {str(error) or 'no response'}",
                 ) from error
             self._identity = identity
             if not wire.gone.done():
@@ -237,7 +237,8 @@ class Link:
             except TimeoutError:
                 self.close()
                 raise PenstockError(
-                    Reason.LEADER_NOT_AVAILABLE, f"node {self.node_id} takes connections at {address}, and is silent"
+                    Reason.LEADER_NOT_AVAILABLE,
+                    f"node {self.node_id} accepts connections at {address}, but does not respond",
                 ) from None
             except BaseException:
                 self.close()
@@ -249,7 +250,7 @@ class Link:
         if not is_proof(server_proof(identity.secret, hello, challenge.nonce), challenge.proof):
             raise PenstockError(
                 Reason.CLUSTER_AUTHORIZATION_FAILED,
-                f"whoever listens at node {self.node_id}'s address does not belong to this cluster",
+                f"the process at the address of node {self.node_id} does not belong to this cluster",
             )
         await self._sasl(msgspec.json.encode(Proof(client_proof(identity.secret, hello, challenge.nonce))))
 
@@ -258,7 +259,8 @@ class Link:
         assert isinstance(answer, SaslAuthenticateResponse)
         if answer.error_code:
             raise PenstockError(
-                Reason.CLUSTER_AUTHORIZATION_FAILED, f"node {self.node_id} refuses this one: {answer.error_message}"
+                Reason.CLUSTER_AUTHORIZATION_FAILED,
+                f"node {self.node_id} refused the connection: {answer.error_message}",
             )
         return bytes(answer.auth_bytes)
 
@@ -273,7 +275,7 @@ class Link:
         number, _ = decode_response_header(body, 0, 0)
         waiting = self._waiting.get(number)
         if waiting is None:
-            raise ProtocolViolation(f"an answer came that nobody asked for: {number}")
+            raise ProtocolViolation(f"a response arrived without a request: {number}")
         if not waiting.stays:
             del self._waiting[number]
         waiting.answered(body)
@@ -299,7 +301,7 @@ class Link:
 
     def close(self) -> None:
         """Let go; whoever waits is told. The next call connects again."""
-        self._lose("it was closed here")
+        self._lose("it was closed by this node")
 
     async def aclose(self) -> None:
         """The same, and wait until all is let go."""

@@ -40,8 +40,7 @@ class NodeIdTakenError(PenstockError):
     def __init__(self, node_id: NodeId, entry: Entry, found: NodeRecord) -> None:
         super().__init__(
             Reason.INVALID_CONFIG,
-            f"node {node_id} is running already, at {found.listeners.get('peer', 'another address')} with another data directory; give this one "
-            "another --node-id, or stop that one",
+            f"node {node_id} is already running, at {found.listeners.get('peer', 'another address')} with another data directory; use another --node-id for this node, or stop the other one",
         )
         self.epoch: Final = entry.create_revision
         self.where: Final = found.listeners.get("peer", "another address")
@@ -91,7 +90,7 @@ class Membership:
         try:
             return (await self._store.txn([Compare(key, create_revision=self.epoch)], [put])).succeeded
         except PenstockError as error:
-            logger.warning("node %d stops without handing over what it leads: %s", self._node_id, error.text)
+            logger.warning("node %d stops without a handover of its partitions: %s", self._node_id, error.text)
             return False
 
     async def leave(self) -> None:
@@ -122,7 +121,7 @@ class Membership:
                 elif rival is None:
                     # The error itself comes when it is certain, and is not said twice.
                     logger.warning(
-                        "node %d is registered already, from %s with another data directory: waiting to see whether that one is alive",
+                        "node %d is already registered, from %s with another data directory: waiting to see whether that process is alive",
                         self._node_id,
                         error.where,
                     )
@@ -181,14 +180,14 @@ class Membership:
             self._removed.clear()
             try:
                 if not await self._is_alive():
-                    logger.warning("node %d was not heard of for too long: it registers again", self._node_id)
+                    logger.warning("node %d has lost its registration: registering again", self._node_id)
                     await self._register(gives_up=False)
                 self.problem = None
             except PenstockError as error:
                 self._trouble(error)
             except Exception:
                 # A node that does not keep itself alive is dead to the others, whatever else it does.
-                logger.exception("node %d could not be kept registered; it is tried again", self._node_id)
+                logger.exception("node %d could not renew its registration; retrying", self._node_id)
 
     def _take(self, events: list[Event]) -> None:
         """Whoever took this node for dead is to be told otherwise at once."""

@@ -78,7 +78,7 @@ async def _connect(cluster: str, addresses: list[Address], tls: Tls | None) -> E
                 names = ", ".join(map(str, addresses))
                 raise PenstockError(
                     error.reason,
-                    f"no etcd answered at {names} in {_CONNECT_SECONDS:.0f} s; start it, or name it with --etcd HOST:PORT,... (docs/cluster.md)",
+                    f"no etcd answered at {names} in {_CONNECT_SECONDS:.0f} s; start it, or specify its address with --etcd HOST:PORT,... (docs/cluster.md)",
                 ) from error
             logger.warning("%s", error.text)
 
@@ -98,7 +98,7 @@ def advertised(
         if host in _ANY_HOST:
             raise PenstockError(
                 Reason.INVALID_CONFIG,
-                f"other nodes cannot be told to connect to {address}: give the host that they can reach with --advertise HOST",
+                f"other nodes cannot connect to {address}: specify an address that they can reach with --advertise HOST",
             )
         found[name] = Address(host, address.port)
     return found

@@ -259,7 +259,7 @@ class RemotePeers:
             done(
                 PenstockError(
                     Reason.LEADER_NOT_AVAILABLE,
-                    f"{WAITING_BYTES_MAX} bytes wait to be taken by other nodes, which is the most; try again in a moment",
+                    f"{WAITING_BYTES_MAX} bytes are waiting to be sent to other nodes, which is the limit; try again in a moment",
                 )
             )
             return
@@ -376,7 +376,7 @@ class RemotePeers:
         name = "the partition" if topic is None else f"{topic.name}/{line.place.partition}"
         return PenstockError(
             Reason.LEADER_NOT_AVAILABLE,
-            f"{name} has no leader at this moment; it gets one when a node that is in sync is up. Try again.",
+            f"{name} has no leader at the moment; it gets one when an in-sync replica is up. Try again.",
         )
 
     # Links.
@@ -412,7 +412,9 @@ class RemotePeers:
         elif isinstance(problem, PenstockError):
             self._later(line, PenstockError(Reason.LEADER_NOT_AVAILABLE, problem.text))
         else:
-            self._later(line, PenstockError(Reason.LEADER_NOT_AVAILABLE, f"node {node_id} cannot be asked: {problem}"))
+            self._later(
+                line, PenstockError(Reason.LEADER_NOT_AVAILABLE, f"cannot send a request to node {node_id}: {problem}")
+            )
 
     def _nodes_changed(self) -> None:
         """A node that is dead, or has another incarnation, does not answer what it was asked."""

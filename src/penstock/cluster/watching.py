@@ -117,9 +117,9 @@ class Watching:
         self._removed[node.incarnation] = None
         if len(self._removed) > _REMOVED_MAX:
             del self._removed[next(iter(self._removed))]
-        logger.warning("node %d has ended: it refuses connections; others take over", node.node_id)
+        logger.warning("node %d has stopped: it refuses connections; other nodes take over", node.node_id)
         try:
             await self._store.txn(compares, operations)
         except PenstockError as error:
             # Its lease runs out all the same.
-            logger.warning("node %d has to be waited for: %s", node.node_id, error.text)
+            logger.warning("waiting for node %d: %s", node.node_id, error.text)

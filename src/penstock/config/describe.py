@@ -13,12 +13,12 @@ from penstock.settings import SECTIONS, TOPIC_DEFAULTS, Settings, Source
 
 WIDTH: Final = 100
 _HEAD: Final = """\
-# Penstock's configuration: every setting with its default. Uncomment what you change.
-# Stronger than this file: the environment (PENSTOCK__LOG__FLUSH=os) and the flags of penstock serve.
-# "penstock config show --config FILE" says what is in force and where each value comes from.
+# Penstock's configuration: every setting with its default. Uncomment the settings that you change.
+# The environment (PENSTOCK__LOG__FLUSH=os) and the flags of penstock serve override this file.
+# "penstock config show --config FILE" shows the effective values and their sources.
 """
 _TOPIC_DEFAULTS: Final = """\
-# Topic configs by Kafka's names, for every topic that does not say otherwise.
+# Topic configs with Kafka's names, for every topic that does not set its own.
 [topic_defaults]
 # "retention.ms" = 604800000
 # "cleanup.policy" = "delete"
@@ -47,7 +47,7 @@ def describe(settings: Settings) -> Iterator[Described]:
             yield Described(path, _plain(value), _plain(default), settings.source_of(path), _description(annotated))
     for key, text in settings.topic_defaults.items():
         path = f"{TOPIC_DEFAULTS}.{key}"
-        yield Described(path, text, None, settings.source_of(path), "a topic config of Kafka's name")
+        yield Described(path, text, None, settings.source_of(path), "a topic config with Kafka's name")
 
 
 def example_toml() -> str:

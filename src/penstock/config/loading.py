@@ -77,7 +77,7 @@ def _read(path: str, found: Found) -> object:
     if not key:
         if found.value == {}:
             return found.value
-        raise ValueError(f"got {_shown(found.value)}, wanted a table with keys, as [{section}]")
+        raise ValueError(f"got {_shown(found.value)}, expected a table with keys, such as [{section}]")
     types = field_types(SECTIONS[section])
     if key not in types:
         raise ValueError(_unknown(key, f"{section}.", types))
@@ -99,7 +99,7 @@ def _convert(annotated: object, found: Found) -> object:
         return msgspec.convert(value, annotated, strict=not is_text or kind is str)
     except msgspec.ValidationError as error:
         said = next((meta.extra[WANTED] for meta in get_args(annotated)[1:] if meta.extra), None)
-        raise ValueError(f"got {_shown(found.value)}, wanted {said or _wanted(kind, error)}") from None
+        raise ValueError(f"got {_shown(found.value)}, expected {said or _wanted(kind, error)}") from None
 
 
 def _address(value: object) -> Address | None:
@@ -107,25 +107,25 @@ def _address(value: object) -> Address | None:
         return value
     if isinstance(value, str):
         return None if value.strip().lower() in (OFF, "") else parse_address(value)
-    raise ValueError(f"got {_shown(value)}, wanted HOST:PORT or off")
+    raise ValueError(f"got {_shown(value)}, expected HOST:PORT or off")
 
 
 def _wanted(kind: object, error: Exception) -> str:
     if isinstance(kind, type) and issubclass(kind, Enum):
         return " or ".join(str(member.value) for member in kind)
-    names = {int: "a whole number", bool: "true or false", str: "text"}
+    names = {int: "an integer", bool: "true or false", str: "a string"}
     text = str(error)
     # The library's text carries the bound: "Expected `int` >= 1".
     bound = text.partition("` ")[2].partition(" - at")[0] if text.startswith("Expected `") else ""
     if kind is str and "length" in bound:
-        return "text that is not empty"
+        return "a non-empty string"
     wanted = names.get(kind, str(kind)) if isinstance(kind, type) else str(kind)
     return wanted if not bound.startswith((">", "<")) else f"{wanted} {bound}"
 
 
 def _shown(value: object) -> str:
     shown = repr(value)
-    kinds = {str: "the text ", bool: "", int: "", float: "", list: "the list ", dict: "the table "}
+    kinds = {str: "the string ", bool: "", int: "", float: "", list: "the list ", dict: "the table "}
     return kinds.get(type(value), "") + (shown if len(shown) <= 60 else shown[:57] + "...")
 
 
@@ -134,13 +134,13 @@ def _unknown(name: str, prefix: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
     close = get_close_matches(name, list(known), n=1)
-    return f"unknown; did you mean {prefix}{close[0]}?" if close else f"unknown; known here: {', '.join(sorted(known))}"
+    return f"unknown; did you mean {prefix}{close[0]}?" if close else f"unknown; available: {', '.join(sorted(known))}"
 
 
 def _topic_config(key: str, value: object) -> str:
     text = _topic_config_text(value)
     if text is None:
-        raise ValueError(f"got {_shown(value)}, wanted text, a number, true or false, or a list of text")
+        raise ValueError(f"got {_shown(value)}, expected a string, a number, true or false, or a list of strings")
     # The table belongs to the rules; only a configuration that sets a topic default needs it here.
     from penstock.core.config_table import TOPIC_CONFIGS
 
@@ -150,7 +150,7 @@ def _topic_config(key: str, value: object) -> str:
     try:
         return definition.check(text)
     except PenstockError as error:
-        raise ValueError(f"got {_shown(value)}, wanted {definition.accepts()}") from error
+        raise ValueError(f"got {_shown(value)}, expected {definition.accepts()}") from error
 
 
 def _topic_config_text(value: object) -> str | None:

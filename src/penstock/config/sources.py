@@ -44,7 +44,7 @@ def read_toml(path: Path) -> Layer:
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError([f"{path} is not TOML: {error}"]) from error
+        raise ConfigError([f"{path} is not valid TOML: {error}"]) from error
     lines = _line_numbers(text)
     layer: Layer = {}
     for dotted, value in _flatten(tree):

@@ -126,7 +126,7 @@ class ConfigDefinition:
             case ConfigKind.STRING:
                 return "text"
             case _:
-                what = "a number" if self.kind is ConfigKind.DOUBLE else "a whole number"
+                what = "a number" if self.kind is ConfigKind.DOUBLE else "an integer"
                 low, high = self._bounds()
                 return f"{what} from {low} to {high}"
 

@@ -71,7 +71,7 @@ def load_checkpoint(disk: Disk, path: str) -> Checkpoint:
     head, line_end, body = disk.read_bytes(path).partition(b"\n")
     words = head.decode("ascii", "replace").split(" ")
     if not line_end or len(words) != 4 or " ".join(words[:2]) != _TITLE or words[2] not in _STATES:
-        raise ValueError("it does not start as a checkpoint does")
+        raise ValueError("it is not a checkpoint file")
     if words[3] != f"{crc32c(body):08x}":
         raise ValueError("its checksum does not match")
     points: dict[LogKey, RecoveryPoint] = {}

@@ -454,5 +454,5 @@ def _as_int64(number: int) -> int:
 def _damaged(segment: SegmentFile, position: int) -> PenstockError:
     return PenstockError(
         Reason.CORRUPT_RECORDS,
-        f"{segment.path} is damaged at byte {position}; it is not compacted. Look at it with `penstock log verify`",
+        f"{segment.path} is damaged at byte {position}; it is not compacted. Check it with `penstock log verify`",
     )

@@ -130,12 +130,12 @@ def _encode(entries: Iterable[tuple[int, int]]) -> bytes:
 def _decode(data: bytes) -> list[tuple[int, int]]:
     head, line_end, body = data.partition(b"\n")
     if not line_end or head != f"{_TITLE} {crc32c(body):08x}".encode():
-        raise ValueError("the file of leader epochs is damaged")
+        raise ValueError("the leader epoch file is damaged")
     entries: list[tuple[int, int]] = []
     for line in body.splitlines():
         epoch, start_offset = line.split()
         entry = int(epoch), int(start_offset)
         if entries and (entry[0] <= entries[-1][0] or entry[1] <= entries[-1][1]):
-            raise ValueError(f"the file of leader epochs goes back at epoch {entry[0]}")
+            raise ValueError(f"the leader epoch file is out of order at epoch {entry[0]}")
         entries.append(entry)
     return entries

@@ -226,12 +226,12 @@ def _verify_segment(segment: Segment, gaps_to: int, *, is_active: bool) -> Check
         break
     index.finish()
     if index.wrong_places and not findings:
-        text = f"the offset index has {index.wrong_places} wrong rows; it is made again when it is used"
+        text = f"the offset index has {index.wrong_places} wrong entries; it is rebuilt when it is used"
         findings.append(Finding(Severity.NOTE, text))
     if index.wrong_times and not findings:
-        findings.append(Finding(Severity.NOTE, "the time index is wrong; it is made again when it is used"))
+        findings.append(Finding(Severity.NOTE, "the time index is wrong; it is rebuilt when it is used"))
     if batches and not is_active and not index.has_times:
-        findings.append(Finding(Severity.NOTE, "the index is missing; it is made again when it is used"))
+        findings.append(Finding(Severity.NOTE, "the index is missing; it is rebuilt when it is used"))
     return Checked(segment.log_path, segment.size, segment.base_offset, offset, batches, records, tuple(findings))
 
 
@@ -243,7 +243,7 @@ def _damage(
         return Finding(Severity.ERROR, text, damage.position, offset, sound[1] - 1)
     left = segment.size - damage.position
     if is_active:
-        text = f"{damage.why}: the last {left} bytes, from offset {offset} on; the next start cuts them"
+        text = f"{damage.why}: the last {left} bytes, from offset {offset} on; the next start removes them"
         return Finding(Severity.ERROR, text, damage.position, offset)
     text = f"{damage.why}: offsets {offset} to {segment.next_offset - 1} cannot be read"
     return Finding(Severity.ERROR, text, damage.position, offset, segment.next_offset - 1)

@@ -100,7 +100,7 @@ class ProducerStates:
         if first < 0:
             raise PenstockError(
                 Reason.INVALID_RECORD,
-                f"producer {header.producer_id} sent a batch without a sequence number; number the batches",
+                f"producer {header.producer_id} sent a batch without a sequence number; use sequence numbers",
             )
         entry = self._entries.get(header.producer_id)
         if entry is None:
@@ -122,8 +122,7 @@ class ProducerStates:
         if batch_epoch < epoch:
             raise PenstockError(
                 Reason.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id} has epoch {epoch} by now and the batch has {batch_epoch};"
-                " another instance took over: stop, or ask for a new epoch",
+                f"producer {header.producer_id} now has epoch {epoch}, but the batch has {batch_epoch}; another instance has taken over: stop, or request a new epoch",
             )
         if first != 0:
             raise PenstockError(
@@ -228,20 +227,20 @@ class ProducerStates:
         """The state in a snapshot; ValueError when it is damaged: then make the state again from the log."""
         view = memoryview(data)
         if len(view) < _PREFIX.size:
-            raise ValueError(f"the snapshot of producers has only {len(view)} bytes")
+            raise ValueError(f"the producer snapshot has only {len(view)} bytes")
         version, crc, length = _PREFIX.unpack_from(view)
         if version != _FORMAT:
-            raise ValueError(f"the snapshot of producers has format {version}; this version reads {_FORMAT}")
+            raise ValueError(f"the producer snapshot has format {version}; this version reads {_FORMAT}")
         body = view[_PREFIX.size :]
         if len(body) != length:
-            raise ValueError(f"the snapshot of producers says {length} bytes and has {len(body)}")
+            raise ValueError(f"the producer snapshot declares {length} bytes, but has {len(body)}")
         if crc32c(body) != crc:
-            raise ValueError("the checksum of the snapshot of producers does not match")
+            raise ValueError("the checksum of the producer snapshot does not match")
         states = cls(producers_max)
         try:
             states._decode_body(body)
         except struct.error as error:
-            raise ValueError(f"the snapshot of producers ends early: {error}") from None
+            raise ValueError(f"the producer snapshot ends early: {error}") from None
         return states
 
     def _decode_body(self, body: memoryview) -> None:
@@ -263,7 +262,7 @@ class ProducerStates:
             if len(self._entries) > self._producers_max:
                 self._entries.popitem(last=False)
         if position != len(body):
-            raise ValueError(f"the snapshot of producers has {len(body) - position} bytes too many")
+            raise ValueError(f"the producer snapshot has {len(body) - position} extra bytes")
 
 
 def _start_at(epoch: int, first_sequence: int, timestamp_ms: int) -> ProducerEntry:

@@ -172,7 +172,7 @@ class LogReader:
         else:
             last = self._last_border(segment, position, data)
         if last is None:
-            raise self._corrupt(segment, position, offset, "a batch cut short")
+            raise self._corrupt(segment, position, offset, "an incomplete batch")
         length, next_offset = last
         self.mark(next_offset, segment, position + length)
         next_offset = min(next_offset, upto_offset)
@@ -219,5 +219,5 @@ class LogReader:
         return PenstockError(
             Reason.CORRUPT_RECORDS,
             f"offsets {offset} to {next_offset - 1} are damaged on disk ({fault}, {segment.log_path} position {position}); "
-            f"restore the file from a replica or a backup, or go on reading at offset {next_offset}",
+            f"restore the file from a replica or a backup, or continue reading at offset {next_offset}",
         )

@@ -240,7 +240,7 @@ def _scan_closed(
             if sound is None:
                 return SegmentTail(position, offset, epoch, damage)
             environment.report(
-                f"{segment.log_path}: {damage}; offsets {offset} to {sound[1] - 1} cannot be read, the rest is kept"
+                f"{segment.log_path}: {damage}; offsets {offset} to {sound[1] - 1} cannot be read; the rest is kept"
             )
             position, offset = sound
             continue
@@ -257,8 +257,8 @@ def _cut_at(environment: LogEnvironment, segments: list[Segment], number: int, t
     segment = segments[number]
     later = segments[number + 1 :]
     environment.report(
-        f"{segment.log_path}: {tail.damage}; the log was cut there: {segment.size - tail.end} bytes and "
-        f"{len(later)} later segments are gone, offset {tail.next_offset} is the next"
+        f"{segment.log_path}: {tail.damage}; the log was truncated there: {segment.size - tail.end} bytes and "
+        f"{len(later)} later segments were removed, the next offset is {tail.next_offset}"
     )
     # From the end, so that another crash leaves a log without gaps.
     for gone in reversed(later):
@@ -277,7 +277,7 @@ def _flush_index(environment: LogEnvironment, segment: Segment, tail: SegmentTai
         segment.flush_indexes()
     except OSError as error:
         # A full disk must not keep the log from being read.
-        environment.report(f"{segment.stem}: the index could not be written ({error}); it is made again when needed")
+        environment.report(f"{segment.stem}: the index could not be written ({error}); it is rebuilt when needed")
 
 
 def cut_segment(segment: Segment, tail: SegmentTail) -> None:
@@ -331,8 +331,7 @@ def _settle_tail(
     tail = check_end(segment)
     if tail.damage is not None:
         environment.report(
-            f"{segment.log_path}: {tail.damage}; the log was cut there: {segment.size - tail.end} bytes are gone, "
-            f"offset {tail.next_offset} is the next"
+            f"{segment.log_path}: {tail.damage}; the log was truncated there: {segment.size - tail.end} bytes were removed, the next offset is {tail.next_offset}"
         )
         cut_segment(segment, tail)
     segment.next_offset = tail.next_offset
@@ -359,10 +358,10 @@ def _load_epochs(environment: LogEnvironment, directory: str, segments: Segments
         history = EpochHistory.load(environment.disk, path)
         if last_epoch == NO_EPOCH or history.epoch_at(next_offset - 1) == last_epoch:
             return history
-        found = "does not know the last batch's epoch"
+        found = "does not contain the epoch of the last batch"
     except ValueError as error:
         found = str(error)
-    environment.report(f"{path}: {found}; it is made again from the batches")
+    environment.report(f"{path}: {found}; it is rebuilt from the batches")
     headers = segments.headers_from(segments.items[0].base_offset)
     return EpochHistory.rebuild(
         environment.disk, path, ((header.leader_epoch, header.base_offset) for header in headers)

@@ -34,11 +34,11 @@ def fault_of(header: BatchHeader, room: int, offset_min: int, offset_limit: int)
     if header.magic != 2:
         return "no batch header"
     if header.length < LENGTH_MIN or header.length > REQUEST_BYTES_MAX:
-        return f"a batch of impossible length {header.length}"
+        return f"a batch with an invalid length of {header.length}"
     if header.length + LENGTH_END > room:
-        return f"a batch cut short ({room} of {header.length + LENGTH_END} bytes)"
+        return f"an incomplete batch ({room} of {header.length + LENGTH_END} bytes)"
     if header.last_offset_delta < 0 or header.record_count < 0:
-        return "a batch with impossible counts"
+        return "a batch with invalid counts"
     if header.base_offset < offset_min or header.base_offset + header.last_offset_delta >= offset_limit:
         return f"offset {header.base_offset} {OUT_OF_ORDER}"
     return None
@@ -70,7 +70,7 @@ def walk(
                 if len(chunk) < size:
                     raise DamageError(position, "the file ends early")
             if not crc_matches(memoryview(chunk)[at : at + size]):
-                raise DamageError(position, "a batch whose checksum does not match")
+                raise DamageError(position, "a batch with a wrong checksum")
         yield position, header
         position += size
         offset_min = header.base_offset + header.last_offset_delta + 1
@@ -101,7 +101,7 @@ def sound_length(data: bytes | memoryview, offset: int, offset_limit: int) -> tu
         if position + size > total:
             break
         if not crc_matches(view[position : position + size]):
-            return position, "a batch whose checksum does not match"
+            return position, "a batch with a wrong checksum"
         jumped_at = position if header.base_offset > expected else -1
         position += size
         expected = header.next_offset

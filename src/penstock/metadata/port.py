@@ -153,11 +153,11 @@ def check_txn(compares: Sequence[Compare], operations: Sequence[Operation], oper
     """Refuse a malformed transaction, alike in every store."""
     if max(len(compares), len(operations)) > operations_max:
         raise ValueError(
-            f"a transaction has at the most {operations_max} compares and operations, not {len(compares)} and {len(operations)}"
+            f"a transaction has at most {operations_max} compares and operations, not {len(compares)} and {len(operations)}"
         )
     for compare in compares:
         if compare.create_revision is None and compare.mod_revision is None:
-            raise ValueError(f"the compare of {compare.key!r} compares nothing: give a create or a mod revision")
+            raise ValueError(f"the compare of {compare.key!r} has no condition: set a create or a mod revision")
     seen: set[str] = set()
     for operation in operations:
         key = operation.key
@@ -168,5 +168,5 @@ def check_txn(compares: Sequence[Compare], operations: Sequence[Operation], oper
         seen.add(key)
         if isinstance(operation, Put) and len(operation.value) > METADATA_VALUE_BYTES_MAX:
             raise ValueError(
-                f"the value of {key!r} has {len(operation.value)} bytes; the most is {METADATA_VALUE_BYTES_MAX}"
+                f"the value of {key!r} has {len(operation.value)} bytes; the limit is {METADATA_VALUE_BYTES_MAX}"
             )

@@ -70,8 +70,7 @@ class _Database:
         if layout_version > LAYOUT_VERSION:
             raise PenstockError(
                 Reason.STORAGE_ERROR,
-                f"{self.path} has layout {layout_version}, written by a newer Penstock; this one knows up to "
-                f"{LAYOUT_VERSION}. Start the newer version.",
+                f"{self.path} has layout {layout_version}, written by a newer Penstock; this version supports layouts up to {LAYOUT_VERSION}. Start the newer version.",
             )
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
@@ -348,7 +347,7 @@ def _explain(path: str, error: Exception) -> PenstockError:
     elif code in _BUSY_CODES:
         text = f"The metadata store {path} is held by another process. Close that process, then try again."
     elif code == sqlite3.SQLITE_FULL:
-        text = f"There is no room left for the metadata store {path}. Free some disk space, then try again."
+        text = f"There is no space left for the metadata store {path}. Free some disk space, then try again."
     else:
-        text = f"The metadata store {path} failed: {error}. Check the disk and the rights on the file, then try again."
+        text = f"The metadata store {path} failed: {error}. Check the disk and the permissions of the file, then try again."
     return PenstockError(Reason.STORAGE_ERROR, text)

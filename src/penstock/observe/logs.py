@@ -113,10 +113,10 @@ class RepeatLimit(logging.Filter):
                 windows.clear()
             window = windows[kind] = _Window(record.created)
             if held_back > 0:
-                _append(record, f" ({held_back} more like this were not shown)")
+                _append(record, f" ({held_back} more lines like this were not shown)")
         window.count += 1
         if window.count == REPEATS_MAX:
-            _append(record, f" (more like this in the next {REPEATS_SECONDS:.0f} s are not shown)")
+            _append(record, f" (more lines like this in the next {REPEATS_SECONDS:.0f} s are not shown)")
         return window.count <= REPEATS_MAX
 
 

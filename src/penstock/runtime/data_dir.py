@@ -51,7 +51,7 @@ class DataDir:
             descriptor = os.open(os.path.join(self.path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise DataDirError(
-                f"cannot use {self.path} for data: {error.strerror}; give another with --data-dir"
+                f"cannot use {self.path} for data: {error.strerror}; specify another directory with --data-dir"
             ) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -59,7 +59,7 @@ class DataDir:
             owner = os.read(descriptor, 32).decode(errors="replace").strip() or "unknown"
             os.close(descriptor)
             raise DataDirError(
-                f"{self.path} is in use by process {owner}: stop that broker, or give this one another --data-dir"
+                f"{self.path} is in use by process {owner}: stop that broker, or use another --data-dir"
             ) from error
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
@@ -78,8 +78,7 @@ class DataDir:
             raise DataDirError(f"{path} cannot be read ({error}); restore it from a backup of the directory") from error
         if node.format_version != FORMAT_VERSION:
             raise DataDirError(
-                f"{self.path} has format {node.format_version} and this version writes {FORMAT_VERSION}: use the version of "
-                "Penstock that wrote it"
+                f"{self.path} has format {node.format_version} but this version uses {FORMAT_VERSION}: use the version of Penstock that wrote it"
             )
         if node.node_id != node_id:
             raise NotThisNodesError(self._of_another_node(node, node_id, cluster))
@@ -94,10 +93,7 @@ class DataDir:
         if node.cluster:
             return f"{self.path} belongs to node {node.node_id}, not {node_id}: start it with --node-id {node.node_id}, or use another --data-dir"
         # The number alone would not help: a cluster that has begun takes nobody's topics.
-        return (
-            f"{self.path} belongs to a broker that was alone (node {node.node_id}), and such a directory can only be the first of a new cluster, "
-            f"with --node-id {node.node_id}. Nothing was changed. Use an empty --data-dir for node {node_id}"
-        )
+        return f"{self.path} belongs to a single broker (node {node.node_id}), which can only become the first node of a new cluster, with --node-id {node.node_id}. Nothing was changed. Use an empty --data-dir for node {node_id}"
 
     def name(self, disk: Disk, entropy: Entropy, node: NodeFile) -> NodeFile:
         """Give the directory an id of its own, if it has none: what belongs to a cluster is known by it."""

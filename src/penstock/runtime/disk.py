@@ -77,7 +77,7 @@ class RealFile:
             rest[at] = rest[at][skip:]
             count = os.pwritev(self._fd, list(islice(rest, at, at + IOV_MAX)), position + written)
             if count == 0:
-                raise OSError(errno.EIO, "the file takes no more bytes")
+                raise OSError(errno.EIO, "the file accepts no more bytes")
             written += count
             skip = count
         return written - start

@@ -74,7 +74,7 @@ class Housekeeping:
             await self._note_marks()
         except OSError as error:
             logger.warning(
-                "what is committed could not be noted (%s); the next start learns it from other nodes", error
+                "the high watermarks could not be stored (%s); the next start gets them from other nodes", error
             )
         await asyncio.to_thread(self._thread.shutdown)
 
@@ -101,9 +101,9 @@ class Housekeeping:
                 await work()
             except OSError as error:
                 # A full disk, say: it is known already, and a trace says no more.
-                logger.warning("housekeeping failed: %s; it is tried again later", error)
+                logger.warning("housekeeping failed: %s; retrying later", error)
             except Exception:
-                logger.exception("housekeeping failed; it is tried again later")
+                logger.exception("housekeeping failed; retrying later")
 
     async def _look_after_logs(self) -> None:
         await self._open_untouched()
@@ -116,7 +116,7 @@ class Housekeeping:
                     logger.warning("%s/%d: %s", partition.topic.name, partition.index, error)
             except Exception:
                 # Retention of all the others must go on.
-                logger.exception("%s/%d: could not be looked after", partition.topic.name, partition.index)
+                logger.exception("%s/%d: housekeeping failed", partition.topic.name, partition.index)
             if number % _LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
         if self._broker.cluster is not None:
@@ -180,4 +180,6 @@ class Housekeeping:
         try:
             removal.run()
         except OSError as error:
-            logger.warning("some files of a deleted topic are still there (%s); the next start removes them", error)
+            logger.warning(
+                "some files of a deleted topic could not be removed (%s); the next start removes them", error
+            )

@@ -73,6 +73,6 @@ class Ticker:
                 rules.tick(clock.monotonic_ms())
                 due_ms = rules.next_deadline_ms()
         except Exception:
-            logger.exception("a deadline failed (%s)", type(rules).__name__)
+            logger.exception("handling a deadline failed (%s)", type(rules).__name__)
             return None
         return due_ms

@@ -71,7 +71,7 @@ class Turn:
                     # Whoever waited for these appends has been told by the log itself.
                     logger.warning("%s", error.text)
                 except Exception:
-                    logger.exception("a log failed to write; the others are not to suffer from it")
+                    logger.exception("a log failed to write; the others are not affected")
                 else:
                     self._written(target)
         while self._lookers:
@@ -80,7 +80,7 @@ class Turn:
                 try:
                     look()
                 except Exception:
-                    logger.exception("a reader failed to look; the others are not to suffer from it")
+                    logger.exception("a reader failed; the others are not affected")
         # Only now: what the steps above scheduled has been done in this very pass.
         self._scheduled = False
         senders, self._senders = self._senders, []
@@ -88,7 +88,7 @@ class Turn:
             try:
                 send()
             except Exception:
-                logger.exception("a connection failed to send; the others are not to suffer from it")
+                logger.exception("a connection failed to send; the others are not affected")
         # Changes that the steps above brought about wait for the next turn, so that connections get theirs in between.
         if self._targets or self._lookers or self._gatherers:
             self._schedule()
@@ -99,4 +99,4 @@ class Turn:
             try:
                 gather()
             except Exception:
-                logger.exception("changes failed to be appended; the others are not to suffer from it")
+                logger.exception("changes could not be appended; the others are not affected")

@@ -22,8 +22,7 @@ def cache_folder() -> Path:
         if _is_ours_alone(folder):
             return folder
     raise OSError(
-        f"neither {candidates[0]} nor {candidates[1]} can be written to by you and by nobody else: "
-        "set XDG_CACHE_HOME to a folder of your own"
+        f"neither {candidates[0]} nor {candidates[1]} is writable by you and only by you: set XDG_CACHE_HOME to a folder that you own"
     )
 
 

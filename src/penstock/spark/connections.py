@@ -113,7 +113,7 @@ def patiently(options: Mapping[str, str], attempt: Callable[[Cluster], T]) -> T:
         except ClientError as error:
             if not left or not _passing(error):
                 raise
-            LOG.warning("%s; trying again in %d ms, %d times more", error, interval_ms, left)
+            LOG.warning("%s; retrying in %d ms, %d more times", error, interval_ms, left)
             sleep(interval_ms / 1000)
     raise AssertionError("the last try returns or raises")
 

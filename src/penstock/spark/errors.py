@@ -25,8 +25,8 @@ class SourceError(RuntimeError):
 
 
 DATA_LOSS_ADVICE: Final = (
-    "Some records may be lost: they aged out, or the topic was deleted or made anew before they were read. "
-    'Set the option failOnDataLoss to "false" to go on without them.'
+    "Some records may be lost: retention deleted them, or the topic was deleted or created again before they were read. "
+    'Set the option failOnDataLoss to "false" to continue without them.'
 )
 
 
@@ -34,4 +34,4 @@ def report_data_loss(text: str, *, fail: bool) -> None:
     """Raise :class:`DataLossError`, or say it in the log and let the caller go on (``failOnDataLoss`` false)."""
     if fail:
         raise DataLossError(f"{text} {DATA_LOSS_ADVICE}")
-    LOG.warning("%s The query goes on, for failOnDataLoss is false.", text)
+    LOG.warning("%s The query continues, because failOnDataLoss is false.", text)

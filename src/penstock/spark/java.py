@@ -37,7 +37,7 @@ FIXED_25: Final = (25, 0, 3)
 ANSWER_TIMEOUT_S: Final = 60
 _ABSENT_MODULE: Final = "jdk.incubator.vector"
 _WHAT_TO_DO: Final = (
-    "pip install 'penstock[spark]' (in a clone '.[spark]') brings one, or set JAVA_HOME to a Java 17 or 21"
+    "pip install 'penstock[spark]' (in a clone '.[spark]') installs one, or set JAVA_HOME to a Java 17 or 21"
 )
 
 
@@ -79,14 +79,14 @@ def find() -> Java:
         refusal = refusal_of(java.version)
         if refusal is None:
             if refusals:
-                _log.warning("%s; taken instead: %s", "; ".join(refusals), java)
+                _log.warning("%s; using this instead: %s", "; ".join(refusals), java)
             return java
         if java.origin is Origin.JAVA_HOME and java.version[0] == MAJOR_FROM_FIX:
             # Somebody chose it, and would not learn otherwise that their other programs are at risk.
-            raise JavaError(f"{java} {refusal}; update it, or unset JAVA_HOME to take the Java that pip installed")
+            raise JavaError(f"{java} {refusal}; update it, or unset JAVA_HOME to use the Java installed by pip")
         refusals.append(f"{java} {refusal}")
     seen = f"; {'; '.join(refusals)}" if refusals else ""
-    raise JavaError(f"Spark needs Java 17 or 21, and there is none: {_WHAT_TO_DO}{seen}")
+    raise JavaError(f"Spark needs Java 17 or 21, but none was found: {_WHAT_TO_DO}{seen}")
 
 
 def refusal_of(version: tuple[int, ...]) -> str | None:
@@ -96,7 +96,7 @@ def refusal_of(version: tuple[int, ...]) -> str | None:
         return None
     if major == MAJOR_FROM_FIX:
         return "corrupts data before 25.0.3"
-    return f"will not do: Spark runs on {' or '.join(map(str, MAJORS))}"
+    return f"is not supported: Spark runs on {' or '.join(map(str, MAJORS))}"
 
 
 def _candidates() -> Iterator[Java]:
@@ -105,7 +105,7 @@ def _candidates() -> Iterator[Java]:
     if home:
         java = ask(os.path.join(home, "bin", "java"), Origin.JAVA_HOME)
         if java is None:
-            _log.warning("JAVA_HOME is %s, where no Java answers: looking elsewhere", home)
+            _log.warning("JAVA_HOME is %s, which contains no working Java: looking elsewhere", home)
         else:
             # As the user wrote it: its own folder may be a link into another.
             yield Java(home, java.version, java.origin)
@@ -173,7 +173,7 @@ def _quoted(text: str) -> str:
 
 
 _SCRIPT: Final = """#!/bin/sh
-# Starts the Java that pip installed, without a module that Spark asks for and that it was built without.
+# Starts the Java installed by pip, without a module that Spark requests but that this Java does not include.
 for argument do
     shift
     case $argument in

@@ -125,7 +125,7 @@ class Views:
         for first, second in pairwise(sorted(found, key=lambda wanted: wanted.name.lower())):
             if first.name != second.name and first.name.lower() == second.name.lower():
                 raise SameName(
-                    f"the topics {first.topic} and {second.topic} differ in capitals only, and are one name in SQL: query one at a time"
+                    f"the topics {first.topic} and {second.topic} differ only in case, and are the same name in SQL: query one at a time"
                 )
         for wanted in found:
             if self._registered.get(wanted.name) != wanted:
@@ -137,7 +137,7 @@ class Views:
         """For a query that failed: a topic whose name it may mean and must quote; nothing when there is none."""
         bare = "".join(token.text for token in tokens_of(sql) if token.kind not in ("quoted", "text"))
         odd = [topic for topic in self.topics() if not topic.isidentifier() and topic in bare]
-        return f"write a name with dots or dashes in backticks: `{max(odd, key=len)}`" if odd else ""
+        return f"names with dots or dashes need backticks: `{max(odd, key=len)}`" if odd else ""
 
     def register(self, wanted: _NeededView) -> None:
         """Make the view, or make it anew."""
@@ -248,7 +248,7 @@ class Views:
             found = [field for field in schema.fields if field.name != corrupt]
         if not found:
             raise NotJson(
-                f"topic {topic} shows no JSON object in its latest values: query `{topic}`, its values as text"
+                f"topic {topic} has no JSON object among its latest values: query `{topic}` for its values as text"
             )
         return StructType(found)
 

@@ -55,7 +55,7 @@ class BrokerThread:
     def address(self, listener: str) -> str:
         """``HOST:PORT`` of a listener: kafka, http, tcp or grpc."""
         if listener not in self._addresses:
-            raise RuntimeError(f"the broker has no {listener} address: it is not started, or the listener is off")
+            raise RuntimeError(f"the broker has no {listener} address: it is not running, or the listener is off")
         return self._addresses[listener]
 
     @property

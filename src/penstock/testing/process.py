@@ -76,7 +76,7 @@ class BrokerProcess:
 
     def start(self) -> Self:
         """Return once it accepts connections; RuntimeError with its log when it does not get there."""
-        assert not self.running, "the broker is running already"
+        assert not self.running, "the broker is already running"
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
                 self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=self._environment
@@ -161,7 +161,7 @@ class BrokerProcess:
                 piece = os.read(out, 4096)
                 if not piece:
                     code = self._process.wait(STOP_SECONDS_MAX)
-                    raise RuntimeError(f"penstock serve ended with exit code {code}; its log:\n{self.log_text()}")
+                    raise RuntimeError(f"penstock serve exited with code {code}; its log:\n{self.log_text()}")
                 text += piece
         line = text.decode().splitlines()[0]
         if not line.startswith(READY_PREFIX):

@@ -201,14 +201,14 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("fields", "error"),
         [
-            ({"type": "fetch", "offset": "0"}, "Invalid offset: give a whole number, not a string"),
-            ({"type": "fetch", "offset": 0.0}, "Invalid offset: give a whole number, not a fraction"),
-            ({"type": "fetch", "offset": True}, "Invalid offset: give a whole number, not true or false"),
+            ({"type": "fetch", "offset": "0"}, "Invalid offset: give an integer, not a string"),
+            ({"type": "fetch", "offset": 0.0}, "Invalid offset: give an integer, not a fraction"),
+            ({"type": "fetch", "offset": True}, "Invalid offset: give an integer, not true or false"),
             (
                 {"type": "fetch", "offset": 0, "partition": False},
-                "Invalid partition: give a whole number, not true or false",
+                "Invalid partition: give an integer, not true or false",
             ),
-            ({"type": "fetch", "offset": 0, "max": "9"}, "Invalid max: give a whole number, not a string"),
+            ({"type": "fetch", "offset": 0, "max": "9"}, "Invalid max: give an integer, not a string"),
             ({"type": "fetch", "offset": 0, "max": 0}, "Invalid max: give 1 or more, not 0"),
             ({"type": "fetch", "offset": 2**63}, "Invalid offset: the number is too large"),
             ({"type": "produce", "value": 5}, "Invalid value: give a string, not a number"),
@@ -221,7 +221,7 @@ class TestErrors:
             ),
             ({"type": "createTopic", "partitions": 0}, "Invalid partitions: a topic has 1 to 10000, not 0"),
             ({"type": "createTopic", "partitions": -1}, "Invalid partitions: a topic has 1 to 10000, not -1"),
-            ({"type": "createTopic", "partitions": "2"}, "Invalid partitions: give a whole number, not a string"),
+            ({"type": "createTopic", "partitions": "2"}, "Invalid partitions: give an integer, not a string"),
         ],
     )
     def test_a_field_of_the_wrong_kind_is_named(

@@ -65,7 +65,7 @@ def test_a_good_file_is_said_to_be_one(file, capsys) -> None:
 def test_mistakes_are_on_stderr_a_line_each(file, capsys) -> None:
     file.write_text(GOOD.replace("FROM orders", "FROM ordes").replace("console", "consle"))
     assert main.run(["pipeline", "check", str(file)]) == Exit.USAGE
-    told = 'got "consle", wanted "topic", "parquet", "delta", "iceberg" or "console"; did you mean "console"?'
+    told = 'got "consle", expected "topic", "parquet", "delta", "iceberg" or "console"; did you mean "console"?'
     assert capsys.readouterr().err == f"error: {file}:6: [[sinks]] kind: {told}\n"
 
 
@@ -73,7 +73,7 @@ def test_mistakes_are_on_stderr_a_line_each(file, capsys) -> None:
 def test_a_file_that_would_feed_itself_is_refused(command, file, state, capsys) -> None:
     file.write_text(GOOD.replace('"console"', '"topic"\ntopic = "orders"'))
     assert main.run(["pipeline", command, str(file)]) == Exit.USAGE
-    told = "orders is read as well, and the pipeline would feed itself without end; write to another topic"
+    told = "orders is also read, so the pipeline would process its own output endlessly; write to another topic"
     assert capsys.readouterr().err == f"error: {file}:7: [[sinks]] topic: {told}\n"
 
 
@@ -83,7 +83,7 @@ def test_mistakes_are_json_for_programs(file, capsys) -> None:
     answer = json.loads(capsys.readouterr().out)
     assert answer["ok"] is False
     assert [(each["line"], each["text"]) for each in answer["problems"]] == [
-        (4, "[[steps]] sql: there is no ordes to read; did you mean orders?")
+        (4, "[[steps]] sql: unknown source or step ordes; did you mean orders?")
     ]
 
 
@@ -101,20 +101,20 @@ def test_a_good_file_is_json_for_programs(file, capsys) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["check", "nosuch.toml"], "there is no file nosuch.toml"),
-        (["run", "nosuch.toml"], "there is no file nosuch.toml"),
+        (["check", "nosuch.toml"], "file nosuch.toml does not exist"),
+        (["run", "nosuch.toml"], "file nosuch.toml does not exist"),
         (["check", "FILE", "--set", "source.topcs=x"], "--set: [source] topcs: unknown; did you mean topics?"),
         (["check", "FILE", "--set", "source"], "--set 'source': write NAME=VALUE"),
-        (["run", "FILE", "--trigger", "often"], '--trigger: got "often", wanted a time span as "10s", or "once"'),
-        (["run", "FILE", "--master", "spark://h:1"], "on spark://h:1 the checkpoint must lie where driver and executors both reach it"),
-        (["run", "FILE", "--name", "../../x"], '--name: got "../../x", wanted letters, digits, ., _ and -, 100 at most'),
+        (["run", "FILE", "--trigger", "often"], '--trigger: got "often", expected a duration such as "10s", or "once"'),
+        (["run", "FILE", "--master", "spark://h:1"], "on spark://h:1 the checkpoint must be in a place that the driver and the executors can both reach"),
+        (["run", "FILE", "--name", "../../x"], '--name: got "../../x", expected at most 100 letters, digits, ., _ and -'),
         (["transform", "--from", "a", "--to", "b"], "Missing option '--sql'"),
-        (["transform", "--from", "a", "--to", "b", "--sql", "SELECT * FROM c"], "error: --sql: there is no c to read; known here: a"),
-        (["stats", "a", "--to", "b", "--every", "5 minuts"], 'error: --every: got "5 minuts", wanted a time span as'),
-        (["stats", "a", "--to", "b", "--start", "x"], 'error: --start: got "x", wanted "earliest", "latest", a time as'),
-        (["replay", "a", "--to", "b", "--from-time", "earliest"], 'error: --from-time: got "earliest", wanted a time as "2026-03-01T12:00:00Z", or a date'),
-        (["replay", "a", "--to", "b", "--from-offset", "15", "--to-offset", "5"], "error: --to-offset: the range ends before it begins; --from-offset must not be after"),
-        (["stats", "a"], "stats: say where the results go: --to TOPIC, --table PATH, or both"),
+        (["transform", "--from", "a", "--to", "b", "--sql", "SELECT * FROM c"], "error: --sql: unknown source or step c; available: a"),
+        (["stats", "a", "--to", "b", "--every", "5 minuts"], 'error: --every: got "5 minuts", expected a duration such as'),
+        (["stats", "a", "--to", "b", "--start", "x"], 'error: --start: got "x", expected "earliest", "latest", a time such as'),
+        (["replay", "a", "--to", "b", "--from-time", "earliest"], 'error: --from-time: got "earliest", expected a time such as "2026-03-01T12:00:00Z", or a date'),
+        (["replay", "a", "--to", "b", "--from-offset", "15", "--to-offset", "5"], "error: --to-offset: the range ends before it starts; --from-offset must not be after"),
+        (["stats", "a"], "stats: specify where to write the results: --to TOPIC, --table PATH, or both"),
     ],
 )  # fmt: skip
 def test_wrong_usage_is_a_sentence_and_exit_code_2(arguments, says, file, state, capsys) -> None:
@@ -126,7 +126,7 @@ def test_wrong_usage_is_a_sentence_and_exit_code_2(arguments, says, file, state,
 def test_a_built_in_runs_from_a_file_too(file, state, capsys) -> None:
     file.write_text('[pipeline]\nkind = "stats"\n[stats]\ntopics = ["a"]\n')
     assert main.run(["pipeline", "run", str(file)]) == Exit.USAGE
-    told = f"error: {file}:3: [stats]: say where the results go: --to TOPIC, --table PATH, or both\n"
+    told = f"error: {file}:3: [stats]: specify where to write the results: --to TOPIC, --table PATH, or both\n"
     assert capsys.readouterr().err == told
     file.write_text('[pipeline]\nkind = "stats"\n[stats]\ntopics = ["a"]\nto = "b"\n')
     assert main.run(["pipeline", "run", str(file), "-b", "127.0.0.1:1"]) == Exit.UNREACHABLE
@@ -173,17 +173,17 @@ def test_a_built_in_is_called_by_its_own_name_and_what_it_works_on(monkeypatch) 
 @pytest.mark.parametrize(
     ("kind", "table", "told"),
     [
-        ("stats", 'topics = ["a"]\nto = "b"\nevery = "5 minuts"', '6: [stats] every: got "5 minuts", wanted a time span as "10s"'),
-        ("stats", 'topics = ["a"]\nto = "b"\nstart = "erliest"', '6: [stats] start: got "erliest", wanted "earliest"'),
-        ("stats", 'topics = ["a"]', "3: [stats]: say where the results go"),
-        ("archive", 'topics = ["a"]\nto = "l"\ntier = true\nlocal_retention = "soon"', '7: [archive] local_retention: got "soon", wanted'),
-        ("archive", 'topics = ["a"]\nto = "l"\nlocal_retention = "1h"', "3: [archive]: --local-retention means something only with --tier"),
-        ("stats", 'topics = ["a"]\nto = "b"\nlateness = 10', '6: [stats] lateness: got 10, wanted text in quotes; write "10s"'),
-        ("replay", 'topic = "a"\nto = "b"\nto_time = "soon"', '6: [replay] to_time: got "soon", wanted a time as'),
-        ("replay", 'topic = "a"\nto = "b"\nfrom_offset = 3\nto_offset = 2', "7: [replay] to_offset: the range ends before it begins"),
-        ("redrive", 'topic = ["a"]\nmax = 0', "5: [redrive] max: got 0, wanted 1 or more"),
-        ("dlq-report", "limit = 0", "4: [dlq-report] limit: got 0, wanted a number from 1 to 10000"),
-        ("transform", 'from = ["a"]\nto = "b"\nsql = "SELECT * FROM c"', "6: [transform] sql: there is no c to read; known here: a"),
+        ("stats", 'topics = ["a"]\nto = "b"\nevery = "5 minuts"', '6: [stats] every: got "5 minuts", expected a duration such as "10s"'),
+        ("stats", 'topics = ["a"]\nto = "b"\nstart = "erliest"', '6: [stats] start: got "erliest", expected "earliest"'),
+        ("stats", 'topics = ["a"]', "3: [stats]: specify where to write the results"),
+        ("archive", 'topics = ["a"]\nto = "l"\ntier = true\nlocal_retention = "soon"', '7: [archive] local_retention: got "soon", expected'),
+        ("archive", 'topics = ["a"]\nto = "l"\nlocal_retention = "1h"', "3: [archive]: --local-retention requires --tier"),
+        ("stats", 'topics = ["a"]\nto = "b"\nlateness = 10', '6: [stats] lateness: got 10, expected a string; write "10s"'),
+        ("replay", 'topic = "a"\nto = "b"\nto_time = "soon"', '6: [replay] to_time: got "soon", expected a time such as'),
+        ("replay", 'topic = "a"\nto = "b"\nfrom_offset = 3\nto_offset = 2', "7: [replay] to_offset: the range ends before it starts"),
+        ("redrive", 'topic = ["a"]\nmax = 0', "5: [redrive] max: got 0, expected 1 or more"),
+        ("dlq-report", "limit = 0", "4: [dlq-report] limit: got 0, expected a number from 1 to 10000"),
+        ("transform", 'from = ["a"]\nto = "b"\nsql = "SELECT * FROM c"', "6: [transform] sql: unknown source or step c; available: a"),
     ],
 )  # fmt: skip
 def test_the_values_of_a_built_in_are_checked_with_their_lines(kind, table, told, file, capsys) -> None:
@@ -251,7 +251,7 @@ def test_the_status_of_one_that_was_killed(state, sleeper, capsys) -> None:
     sleeper.wait()
     assert main.run(["pipeline", "status", "big"]) == Exit.OK
     shown = capsys.readouterr().out
-    assert f"failed: its process (pid {sleeper.pid}) is gone without a word, killed or crashed" in shown
+    assert f"failed: its process (pid {sleeper.pid}) was killed or crashed" in shown
     assert "topic-big" in shown
     assert "rows read" in shown
     assert main.run(["pipeline", "status", "big", "-o", "json"]) == Exit.OK
@@ -288,7 +288,7 @@ def test_forget(state, sleeper, capsys) -> None:
     assert capsys.readouterr().err == "Forgot pipeline big; its checkpoint is still in there\n"
     assert state.all() == []
     assert main.run(["pipeline", "forget", "big"]) == Exit.NOT_FOUND
-    assert capsys.readouterr().err == f"error: there is no pipeline big in {state.folder}\n"
+    assert capsys.readouterr().err == f"error: pipeline big does not exist in {state.folder}\n"
 
 
 def test_a_checkpoint_in_the_state_folder_is_forgotten_too_when_asked_for(state, sleeper, capsys) -> None:
@@ -325,7 +325,7 @@ def test_a_built_in_has_help_made_of_its_declaration(capsys) -> None:
     assert main.run(["pipeline", "stats", "--help"]) == Exit.OK
     shown = " ".join(capsys.readouterr().out.split())
     assert "Usage: penstock pipeline stats [OPTIONS]" in shown
-    assert "The topics to count. [required]" in shown
+    assert "The topics to measure. [required]" in shown
     assert "--lateness TIME How late a record may be and still count. [default: 1 minute]" in shown
     assert "--detach" in shown
 

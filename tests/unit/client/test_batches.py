@@ -153,7 +153,7 @@ def test_what_no_request_can_carry_is_refused_at_once_and_takes_no_number(script
     log = Log()
     with cluster_of(scripted({ApiKey.PRODUCE: log})) as cluster:
         sender, producer = BatchSender(cluster), Producer(cluster)
-        with pytest.raises(BatchTooLarge, match=r"t/0: a record of 104,\d+,\d+ bytes .* write smaller ones"):
+        with pytest.raises(BatchTooLarge, match=r"t/0: a record of 104,\d+,\d+ bytes .* write smaller records"):
             sender.send("t", 0, too_large(), 1)
         with pytest.raises(BatchTooLarge, match="t/0: a record of"):
             producer.send("t", bytes(BATCH_BYTES_MAX + 1), partition=0)

@@ -79,7 +79,7 @@ def test_the_newest_version_that_both_know_is_used() -> None:
         assert connection.version_for(API[ApiKey.METADATA], 5) == 5
         assert connection.supports(ApiKey.METADATA)
         assert not connection.supports(ApiKey.FETCH)
-        with pytest.raises(UnsupportedByBroker, match="does not have Fetch"):
+        with pytest.raises(UnsupportedByBroker, match="does not support Fetch"):
             connection.version_for(API[ApiKey.FETCH])
         with pytest.raises(UnsupportedByBroker, match="has CreateTopics 90 to 99, this client 2 to 7"):
             connection.call(CreateTopicsRequest(), CreateTopicsResponse)
@@ -102,10 +102,10 @@ def test_an_old_broker_that_refuses_the_first_try_is_asked_in_the_oldest_version
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", r"\(it looks like HTTP\); use the kafka= address"),
         (b"\x15\x03\x01\x00\x02\x02\x16", r"\(it looks like TLS\); use the kafka= address"),
         (b'{"ok":false}\n', r"\(it looks like JSON lines\); use the kafka= address"),
-        (struct.pack(">i", -1), "an answer of -1 bytes; use the kafka= address"),
-        (struct.pack(">i", 3) + b"abc", "an answer of 3 bytes"),
+        (struct.pack(">i", -1), "a response of -1 bytes; use the kafka= address"),
+        (struct.pack(">i", 3) + b"abc", "a response of 3 bytes"),
         (struct.pack(">iih", 6, 1, 0), "use the kafka= address"),
-        (struct.pack(">ii", 4, 1), "the answer ends before its error code"),
+        (struct.pack(">ii", 4, 1), "the response ends before its error code"),
     ],
 )
 def test_a_peer_that_is_no_broker_is_told_and_left(answer, says) -> None:
@@ -149,7 +149,7 @@ def test_an_answer_to_another_request_is_refused() -> None:
     metadata = b"".join(frame(77, 1, API[ApiKey.METADATA].encode_response(MetadataResponse(), 13)))
     with RawPeer(versions({ApiKey.METADATA: (0, 13)}, version=3, correlation_id=1), metadata, stay=True) as peer:
         connection = connect(peer.port)
-        with pytest.raises(ConnectionLost, match="answer 77 came where 2 was due"):
+        with pytest.raises(ConnectionLost, match="got response 77 instead of 2"):
             connection.call(MetadataRequest(), MetadataResponse)
         assert not connection.is_open
 

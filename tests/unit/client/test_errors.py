@@ -8,7 +8,7 @@ from penstock.client.errors import KINDS, BrokerRefused, check
 
 def test_a_refusal_names_the_thing_the_sentence_and_the_code() -> None:
     error = BrokerRefused(36, "topic 'x'")
-    assert str(error) == "topic 'x': the topic is there already (TOPIC_ALREADY_EXISTS)"
+    assert str(error) == "topic 'x': the topic already exists (TOPIC_ALREADY_EXISTS)"
     assert (error.code, error.name, error.retriable) == (36, "TOPIC_ALREADY_EXISTS", False)
 
 
@@ -33,7 +33,7 @@ def test_a_sentence_that_names_the_thing_is_not_told_of_what(what, message, text
 
 
 def test_a_code_from_the_future_is_still_a_refusal() -> None:
-    assert str(BrokerRefused(999)) == "the broker answered with error 999 (ERROR_999)"
+    assert str(BrokerRefused(999)) == "the broker returned error 999 (ERROR_999)"
 
 
 def test_code_0_is_no_error() -> None:

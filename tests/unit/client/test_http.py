@@ -106,19 +106,19 @@ def test_a_connection_that_was_closed_while_nothing_was_asked_is_opened_anew() -
 
 
 def test_one_that_never_answered_may_be_no_http_at_all_and_one_that_did_is() -> None:
-    with server(b"", close_after=True) as (address, _), pytest.raises(ConnectionLost, match=r"Kafka port\? .*http="):
+    with server(b"", close_after=True) as (address, _), pytest.raises(ConnectionLost, match=r"Kafka port.*http="):
         HttpConnection(address).tell("/", {})
     with server(answer('{"said":"a"}'), b"", close_after=True) as (address, _):
         connection = HttpConnection(address)
         assert connection.get("/", Said).said == "a"
         connection.close()
-        with pytest.raises(ConnectionLost, match=r"before its answer was there$"):
+        with pytest.raises(ConnectionLost, match=r"before it answered$"):
             connection.tell("/", {})
 
 
 def test_an_answer_that_does_not_come_is_not_asked_for_again() -> None:
     with server(b"", close_after=True) as (address, requests):
-        with pytest.raises(ConnectionLost, match="closed the connection before its answer was there"):
+        with pytest.raises(ConnectionLost, match="closed the connection before it answered"):
             HttpConnection(address).tell("/", {})
         assert len(requests) == 1
 

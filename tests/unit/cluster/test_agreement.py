@@ -75,7 +75,7 @@ async def test_a_node_of_a_cluster_does_not_make_it_anew_where_it_is_unknown(sto
 
 async def test_a_cluster_of_another_version_and_a_damaged_record_are_refused(store: MemoryStore) -> None:
     await store.txn([], [Put(KEY, msgspec.json.encode(ClusterRecord("one", b"secret", version=2)))])
-    with pytest.raises(PenstockError, match="install the release") as caught:
+    with pytest.raises(PenstockError, match="install the same release") as caught:
         await agree(store, ManualClock(), CountingEntropy(), "one")
     assert caught.value.reason is Reason.UNSUPPORTED_VERSION
     await store.txn([], [Put(KEY, b"{")])

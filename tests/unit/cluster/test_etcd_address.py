@@ -30,7 +30,7 @@ def test_addresses_are_read(text: str, addresses: list[tuple[str, int]], uses_tl
         ("", "HOST:PORT"),
         (" , ", "HOST:PORT"),
         ("tcp://one:1", "https://HOST:PORT"),
-        ("http://one:1,https://two:2", "one for all"),
+        ("http://one:1,https://two:2", "use the same for all"),
         ("one:port", "port"),
     ],
 )

@@ -127,25 +127,28 @@ def test_topic_defaults_keep_kafkas_names_and_become_plain_text(toml) -> None:
     [
         ('[log]\nflsh = "sync"\n', "log.flsh: unknown; did you mean log.flush? ({path}:2)"),
         ("[lgo]\nflush = 1\n", "lgo.flush: unknown; did you mean log? ({path}:2)"),
-        ("[xyzzy]\n", "xyzzy: unknown; known here: "),
-        ("log = 5\n", "log: got 5, wanted a table with keys, as [log] ({path}:1)"),
-        ('[log]\nflush = "never"\n', "log.flush: got the text 'never', wanted sync or os ({path}:2)"),
-        ("[log]\nflush = true\n", "log.flush: got True, wanted sync or os ({path}:2)"),
-        ("[log]\nsync_threads = 0\n", "log.sync_threads: got 0, wanted a whole number >= 1 ({path}:2)"),
-        ("[log]\nsync_threads = 65\n", "log.sync_threads: got 65, wanted a whole number <= 64 ({path}:2)"),
-        ('[log]\nsync_threads = "4"\n', "log.sync_threads: got the text '4', wanted a whole number ({path}:2)"),
-        ("[log]\nsync_threads = 1.5\n", "log.sync_threads: got 1.5, wanted a whole number ({path}:2)"),
-        ("[topics]\nauto_create = 1\n", "topics.auto_create: got 1, wanted true or false ({path}:2)"),
-        ("[server]\ndata_dir = 5\n", "server.data_dir: got 5, wanted text ({path}:2)"),
-        ('[server]\ndata_dir = ""\n', "server.data_dir: got the text '', wanted text that is not empty ({path}:2)"),
-        ("[listeners]\nkafka = 9092\n", "listeners.kafka: got 9092, wanted HOST:PORT or off ({path}:2)"),
+        ("[xyzzy]\n", "xyzzy: unknown; available: "),
+        ("log = 5\n", "log: got 5, expected a table with keys, such as [log] ({path}:1)"),
+        ('[log]\nflush = "never"\n', "log.flush: got the string 'never', expected sync or os ({path}:2)"),
+        ("[log]\nflush = true\n", "log.flush: got True, expected sync or os ({path}:2)"),
+        ("[log]\nsync_threads = 0\n", "log.sync_threads: got 0, expected an integer >= 1 ({path}:2)"),
+        ("[log]\nsync_threads = 65\n", "log.sync_threads: got 65, expected an integer <= 64 ({path}:2)"),
+        ('[log]\nsync_threads = "4"\n', "log.sync_threads: got the string '4', expected an integer ({path}:2)"),
+        ("[log]\nsync_threads = 1.5\n", "log.sync_threads: got 1.5, expected an integer ({path}:2)"),
+        ("[topics]\nauto_create = 1\n", "topics.auto_create: got 1, expected true or false ({path}:2)"),
+        ("[server]\ndata_dir = 5\n", "server.data_dir: got 5, expected a string ({path}:2)"),
+        ('[server]\ndata_dir = ""\n', "server.data_dir: got the string '', expected a non-empty string ({path}:2)"),
+        ("[listeners]\nkafka = 9092\n", "listeners.kafka: got 9092, expected HOST:PORT or off ({path}:2)"),
         ('[listeners]\nkafka = "9092"\n', "listeners.kafka: '9092' has no port; write HOST:PORT"),
         ('[topic_defaults]\n"retention.m" = 1\n', "did you mean topic_defaults.retention.ms? ({path}:2)"),
         (
             '[topic_defaults]\n"retention.ms" = "x"\n',
-            "topic_defaults.retention.ms: got the text 'x', wanted a whole number from",
+            "topic_defaults.retention.ms: got the string 'x', expected an integer from",
         ),
-        ('[topic_defaults]\n"cleanup.policy" = [1]\n', "topic_defaults.cleanup.policy: got the list [1], wanted text"),
+        (
+            '[topic_defaults]\n"cleanup.policy" = [1]\n',
+            "topic_defaults.cleanup.policy: got the list [1], expected a string",
+        ),
         (
             '[topic_defaults]\n"min.compaction.lag.ms" = 9\n"max.compaction.lag.ms" = 1\n',
             "topic_defaults: min.compaction.lag.ms (9) cannot be above",
@@ -154,7 +157,7 @@ def test_topic_defaults_keep_kafkas_names_and_become_plain_text(toml) -> None:
             "[groups]\nsession_timeout_ms_min = 10\nsession_timeout_ms_max = 9\n",
             "groups.session_timeout_ms_min: 10 is above groups.session_timeout_ms_max, which is 9",
         ),
-        ("[log\n", "{path} is not TOML: "),
+        ("[log\n", "{path} is not valid TOML: "),
     ],
 )
 def test_a_mistake_in_the_file_is_named_where_it_stands(toml, text, says) -> None:
@@ -168,9 +171,13 @@ def test_a_mistake_in_the_file_is_named_where_it_stands(toml, text, says) -> Non
     [
         ("PENSTOCK__LOG__FLSH", "os", "log.flsh: unknown; did you mean log.flush? (PENSTOCK__LOG__FLSH)"),
         ("PENSTOCK__LGO__FLUSH", "os", "lgo.flush: unknown; did you mean log? (PENSTOCK__LGO__FLUSH)"),
-        ("PENSTOCK__LOG", "os", "log: got the text 'os', wanted a table with keys, as [log] (PENSTOCK__LOG)"),
-        ("PENSTOCK__LOG__SYNC_THREADS", "x", "log.sync_threads: got the text 'x', wanted a whole number"),
-        ("PENSTOCK__TOPICS__AUTO_CREATE", "maybe", "topics.auto_create: got the text 'maybe', wanted true or false"),
+        ("PENSTOCK__LOG", "os", "log: got the string 'os', expected a table with keys, such as [log] (PENSTOCK__LOG)"),
+        ("PENSTOCK__LOG__SYNC_THREADS", "x", "log.sync_threads: got the string 'x', expected an integer"),
+        (
+            "PENSTOCK__TOPICS__AUTO_CREATE",
+            "maybe",
+            "topics.auto_create: got the string 'maybe', expected true or false",
+        ),
         ("PENSTOCK__TOPIC_DEFAULTS__RETENTION_M", "1", "did you mean topic_defaults.retention.ms?"),
     ],
 )
@@ -188,7 +195,7 @@ def test_a_mistake_in_a_flag_names_the_flag() -> None:
 
 def test_the_name_of_a_cluster_that_cannot_be_says_which_characters_it_may_have() -> None:
     assert problems(None, {}, {"cluster.name": "my shop"}) == [
-        "cluster.name: got the text 'my shop', wanted letters, digits, dots, underscores and dashes (a-z A-Z 0-9 . _ -), at most 100 of them (--cluster)"
+        "cluster.name: got the string 'my shop', expected letters, digits, dots, underscores and dashes (a-z A-Z 0-9 . _ -), at most 100 of them (--cluster)"
     ]
 
 

@@ -86,7 +86,7 @@ async def test_topics_go_by_the_broker_then_all_brokers_then_the_configuration()
     ("resource", "change", "reason", "text"),
     [
         (FIRST, put(RETENTION, "-2"), Reason.INVALID_CONFIG, "log.retention.ms cannot be '-2'"),
-        (FIRST, put("max.connections", "many"), Reason.INVALID_CONFIG, "a whole number from 1"),
+        (FIRST, put("max.connections", "many"), Reason.INVALID_CONFIG, "an integer from 1"),
         (FIRST, put("num.io.threads", "8"), Reason.INVALID_REQUEST, "num.io.threads cannot change"),
         (FIRST, put("min.insync.replicas", "2"), Reason.INVALID_CONFIG, "Set it for all of them"),
         (ALL_BROKERS, put("log.cleaner.min.compaction.lag.ms", "9"), Reason.INVALID_CONFIG, "cannot be above"),

@@ -94,10 +94,10 @@ def test_lines_that_clients_cause_are_limited_and_counted() -> None:
     passed = lines(limit, 100)
     assert len(passed) == REPEATS_MAX
     assert passed[0] == "closing 0: 100%"
-    assert passed[-1] == f"closing {REPEATS_MAX - 1}: 100% (more like this in the next 60 s are not shown)"
+    assert passed[-1] == f"closing {REPEATS_MAX - 1}: 100% (more lines like this in the next 60 s are not shown)"
     assert lines(limit, 50, at=1059.0) == []
     passed = lines(limit, 2, at=1060.0)
-    assert passed == [f"closing 0: 100% ({150 - REPEATS_MAX} more like this were not shown)", "closing 1: 100%"]
+    assert passed == [f"closing 0: 100% ({150 - REPEATS_MAX} more lines like this were not shown)", "closing 1: 100%"]
 
 
 def test_kinds_are_limited_apart_and_the_brokers_own_lines_never() -> None:

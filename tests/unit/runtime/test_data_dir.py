@@ -37,7 +37,9 @@ def test_a_lone_brokers_data_under_another_number_is_told_that_no_number_brings_
 ) -> None:
     disk, entropy = RealDisk(), SystemEntropy()
     alone = DataDir(str(tmp_path)).identify(disk, entropy, 1)
-    with pytest.raises(NotThisNodesError, match=r"alone .*first of a new cluster.*empty --data-dir for node 2"):
+    with pytest.raises(
+        NotThisNodesError, match=r"single broker .*first node of a new cluster.*empty --data-dir for node 2"
+    ):
         DataDir(str(tmp_path)).identify(disk, entropy, 2, cluster="blue")
     DataDir(str(tmp_path)).join(disk, entropy, alone, "blue", "id-1")
     with pytest.raises(NotThisNodesError, match="--node-id 1"):

@@ -78,7 +78,7 @@ def test_an_old_java_home_is_passed_over_and_the_log_says_what_was_taken(fake, m
         found = java.provide()
     assert (found.home, found.origin) == (str(path), Origin.PATH)
     assert "Java 11.0.2 from JAVA_HOME" in caplog.text
-    assert "taken instead: Java 21.0.1 from PATH" in caplog.text
+    assert "using this instead: Java 21.0.1 from PATH" in caplog.text
     assert os.environ["JAVA_HOME"] == str(path)
 
 

@@ -44,7 +44,7 @@ def test_numbers() -> None:
     assert options.integer("other", 3) == 3
     with pytest.raises(OptionError, match="low must be 1 or more, not 0"):
         options.integer("low", at_least=1)
-    with pytest.raises(OptionError, match="bad is a whole number, not 'x'"):
+    with pytest.raises(OptionError, match="bad must be an integer, not 'x'"):
         options.integer("bad")
 
 
@@ -53,7 +53,7 @@ def test_flags() -> None:
     assert options.flag("yes", default=False)
     assert not options.flag("no", default=True)
     assert options.flag("other", default=True)
-    with pytest.raises(OptionError, match="bad is true or false, not '1'"):
+    with pytest.raises(OptionError, match="bad must be true or false, not '1'"):
         options.flag("bad", default=True)
 
 
@@ -67,7 +67,7 @@ def test_times(text, ms) -> None:
 
 def test_times_that_are_none() -> None:
     assert SparkOptions({}).duration_ms("t", 5) == 5
-    with pytest.raises(OptionError, match="a time such as 30s"):
+    with pytest.raises(OptionError, match="a duration such as 30s"):
         SparkOptions({"t": "soon"}).duration_ms("t", 1)
-    with pytest.raises(OptionError, match="a time such as 30s"):
+    with pytest.raises(OptionError, match="a duration such as 30s"):
         SparkOptions({"t": "3 fortnights"}).duration_ms("t", 1)

@@ -81,7 +81,7 @@ def test_a_compiled_module_of_the_users_is_refused_with_what_to_do() -> None:
 
 @pytest.mark.parametrize("name", ["no_such_module_here", "os.path", "sys"])
 def test_what_is_no_module_is_refused(name) -> None:
-    with pytest.raises(ShippingError, match="name a top-level one"):
+    with pytest.raises(ShippingError, match="specify a top-level module"):
         package([name])
 
 

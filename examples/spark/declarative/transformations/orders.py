@@ -1,4 +1,4 @@
-"""Orders from a topic as a table, and the large ones as they come to a topic of their own."""
+"""Read orders from a topic as a table, and write large ones to another topic as they arrive."""
 
 import os
 
@@ -32,6 +32,6 @@ dp.create_sink("large_orders", "penstock", {"kafka.bootstrap.servers": BOOTSTRAP
 
 @dp.append_flow(target="large_orders")
 def large() -> DataFrame:
-    """A record for each large order, with the customer as its key."""
+    """A record for each large order, with the customer as the key."""
     found = SparkSession.active().readStream.table("orders").where(col("total") >= LARGE)
     return found.select(col("customer").alias("key"), to_json(struct("id", "customer", "total")).alias("value"))

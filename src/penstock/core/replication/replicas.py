@@ -141,7 +141,7 @@ class Replicas:
         if record.leader in (NO_LEADER, self._world.node_id):
             return PenstockError(
                 Reason.LEADER_NOT_AVAILABLE,
-                f"{topic.name}/{index} has no leader at this moment; it gets one when a node that is in sync is up. Try again.",
+                f"{topic.name}/{index} has no leader at the moment; it gets one when an in-sync replica is up. Try again.",
             )
         return PenstockError(
             Reason.NOT_LEADER_OR_FOLLOWER, f"{topic.name}/{index} is led by node {record.leader}; ask that one."

@@ -125,7 +125,7 @@ class Call:
         digits = text.removeprefix("-")
         if digits.isascii() and digits.isdigit() and len(digits) < 20 and low <= int(text) <= high:
             return int(text)
-        raise Refusal(400, f"{name} must be a whole number from {low} to {high}.")
+        raise Refusal(400, f"{name} must be an integer from {low} to {high}.")
 
 
 Done = Callable[[Answer], None]

@@ -67,14 +67,14 @@ def _whole(name: str, text: str) -> int:
         number = None
     # int() takes other scripts' digits, underscores and any length.
     if number is None or not text.isascii() or "_" in text or abs(number) > INT64_MAX:
-        raise refuse(f"invalid {name}: give a whole number")
+        raise refuse(f"invalid {name}: give an integer")
     return number
 
 
 def _count(name: str, text: str) -> int:
     number = _whole(name, text)
     if number < 0:
-        raise refuse(f"invalid {name}: give a whole number that is not negative")
+        raise refuse(f"invalid {name}: give an integer that is not negative")
     return number
 
 

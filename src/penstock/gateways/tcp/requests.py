@@ -131,7 +131,7 @@ def _parse_slowly(line: bytes) -> Request:
     for name in used:
         if name not in right and given.get(name) is not None:
             _check_others(request, fields, name)
-            wanted_kind = "a whole number" if name in _INTEGERS else "a string"
+            wanted_kind = "an integer" if name in _INTEGERS else "a string"
             raise Refused(INVALID_FIELD, f"Invalid {name}: give {wanted_kind}, not {_kind(given[name])}")
     _check(request)
     return request

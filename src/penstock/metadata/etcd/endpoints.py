@@ -45,7 +45,7 @@ KEEP_ALIVE_SECONDS: Final = 1.0
 CONNECT_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.05
 _NOTHING_CHANGED: Final = ". Nothing was changed: try again when it answers"
-_NOT_KNOWN: Final = ". Whether the change was made is not known: look when it answers, then try again"
+_NOT_KNOWN: Final = ". Whether the change was made is not known: check when it answers, then try again"
 _MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 """etcd keeps what it sends of a watch well below; what is read is read in pages that do."""
 _OPTIONS: Final = (
@@ -65,26 +65,26 @@ _CERTAINLY_NOT: Final = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_F
 _ADVICE: Final = (
     (
         "CERTIFICATE_VERIFY_FAILED",
-        "its certificate is not by an authority that this node trusts: give that one's file with --etcd-ca",
+        "its certificate is not signed by a trusted authority: specify the authority's file with --etcd-ca",
     ),
     (
         "is not in peer certificate",
-        "its certificate is not for this host: use the name that it has in --etcd, or give etcd another one",
+        "its certificate is not for this host: use the name from the certificate in --etcd, or replace etcd's certificate",
     ),
-    ("TSI_DATA_CORRUPTED", "it refuses this node's certificate, or wants one: check --etcd-cert and --etcd-key"),
+    ("TSI_DATA_CORRUPTED", "it refused this node's certificate, or requires one: check --etcd-cert and --etcd-key"),
     (
         "security handshaker",
         "the files of --etcd-ca, --etcd-cert and --etcd-key cannot be used: they must be in PEM, the key without a password",
     ),
-    ("Handshake read failed", "it does not speak TLS there: write http:// in --etcd"),
-    ("WRONG_VERSION_NUMBER", "it does not speak TLS there: write http:// in --etcd"),
+    ("Handshake read failed", "it does not use TLS: write http:// in --etcd"),
+    ("WRONG_VERSION_NUMBER", "it does not use TLS: write http:// in --etcd"),
     (
         "database space exceeded",
-        "its quota is used up: compact and defragment it, then `etcdctl alarm disarm`, and turn on auto-compaction",
+        "its quota is exhausted: compact and defragment it, then `etcdctl alarm disarm`, and turn on auto-compaction",
     ),
 )
 """What to do about some errors, by words in them. A change of etcd's or gRPC's words costs the advice only."""
-_NOT_PLAIN: Final = "perhaps it speaks TLS only (then write https:// in --etcd), or it is no etcd"
+_NOT_PLAIN: Final = "it may require TLS (then write https:// in --etcd), or may not be etcd"
 """What a member does with a connection that begins otherwise is to close it."""
 
 
@@ -204,7 +204,7 @@ class EtcdEndpoints:
         since = 0.0 if self._failing_since is None else time.monotonic() - self._failing_since
         return PenstockError(
             Reason.METADATA_UNAVAILABLE,
-            f"etcd ({names}) cannot be reached for {since:.0f} s: {self.advice or 'it is tried again'} ({self._why}){outcome}",
+            f"etcd ({names}) cannot be reached for {since:.0f} s: {self.advice or 'retrying'} ({self._why}){outcome}",
         )
 
     async def connected(self) -> StoreMember:
@@ -257,10 +257,11 @@ class EtcdEndpoints:
 def _refusal(error: grpc.aio.AioRpcError) -> PenstockError | None:
     """What etcd refused for good, and so did not do; None when it may have."""
     if error.code() in _CERTAINLY_NOT:
-        return PenstockError(Reason.INVALID_REQUEST, f"etcd refuses this: {error.details()}")
+        return PenstockError(Reason.INVALID_REQUEST, f"etcd refused the request: {error.details()}")
     if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
         return PenstockError(
-            Reason.STORAGE_ERROR, f"etcd does not let this node in: {error.details()}; check --etcd-cert and --etcd-key"
+            Reason.STORAGE_ERROR,
+            f"etcd refused access to this node: {error.details()}; check --etcd-cert and --etcd-key",
         )
     return None
 

@@ -102,7 +102,7 @@ class EtcdStore:
         version = (await self._endpoints.ask(question)).version
         if version in _LOSING_VERSIONS:
             logger.warning(
-                "etcd %s is known to lose data when it is killed; install 3.5.3 or later, the latest of a series if you can",
+                "etcd %s is known to lose data when it is killed; install 3.5.3 or later, preferably the latest patch release",
                 version,
             )
 
@@ -129,7 +129,7 @@ class EtcdStore:
                 return found
         raise PenstockError(
             Reason.METADATA_UNAVAILABLE,
-            "etcd compacts faster than its keys can be read; give it a longer --auto-compaction-retention",
+            "etcd compacts faster than its keys can be read; set a longer --auto-compaction-retention",
         )
 
     async def _pages(self, start: bytes) -> Range | None:
@@ -200,7 +200,7 @@ class EtcdStore:
         revision = done.header.revision
         if done.succeeded and _changes(done, operations) and not await self._watch.reached(revision, _DELIVERY_SECONDS):
             raise UnknownOutcomeError(
-                Reason.METADATA_UNAVAILABLE, "a change was made, and etcd does not tell of it; it is heard of later"
+                Reason.METADATA_UNAVAILABLE, "a change was made, but etcd has not reported it yet"
             )
         return TxnResult(done.succeeded, revision)
 

@@ -107,9 +107,9 @@ class Watch:
             except (grpc.aio.AioRpcError, TimeoutError, asyncio.InvalidStateError) as error:
                 self._endpoints.failed(member, words_of(error))
             except PenstockError as error:
-                logger.warning("changes are not followed: %s", error.text)
+                logger.warning("the watch for changes failed: %s", error.text)
             except Exception:
-                logger.exception("changes are not followed; it is tried again")
+                logger.exception("the watch for changes failed; retrying")
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _follow(self, member: StoreMember) -> None:
@@ -203,7 +203,7 @@ class Watch:
     async def _catch_up(self) -> None:
         """The revisions in between are gone: read what is there now, and deliver the difference."""
         found = await self._read_all()
-        logger.info("etcd has compacted revision %d: reading all keys at %d", self.revision, found.revision)
+        logger.info("etcd has compacted revision %d: reading all keys at revision %d", self.revision, found.revision)
         self._check_not_set_back(found)
         there = {entry.key for entry in found.entries}
         # As one change, at the revision at which all of it was read.
@@ -231,8 +231,7 @@ class Watch:
         ):
             return
         raise SetBackError(
-            f"etcd was at revision {self.revision} and is at {found.revision} without what was agreed on: it was emptied or restored from a "
-            "backup. This node follows it no more and has changed nothing. Restore etcd to its latest state, then restart all nodes"
+            f"etcd was at revision {self.revision} and is at {found.revision} without the agreed state: it was emptied or restored from a backup. This node no longer follows it and has changed nothing. Restore etcd to its latest state, then restart all nodes"
         )
 
 

@@ -63,8 +63,7 @@ def prepare(cluster: Cluster, lake: Lake, topics: Sequence[str], group: str) -> 
             end = ends.get(place[1])
             if end is not None and end > last:
                 raise LakeError(
-                    f"{lake.location} has {topic}/{place[1]} up to offset {end}, but the topic ends at {last}: it was deleted and made anew, "
-                    "or this is another cluster. Archive it to another place"
+                    f"{lake.location} has {topic}/{place[1]} up to offset {end}, but the topic ends at {last}: it was deleted and created again, or this is another cluster. Archive it to another place"
                 )
             archived[place] = end or 0
             starts.setdefault(topic, {})[str(place[1])] = EARLIEST if end is None else end
@@ -94,13 +93,11 @@ def check_checkpoint(lake: Lake, checkpoint: str) -> None:
     before = str(json.loads(remembered)["lake"]) if remembered is not None else "another lake"
     if before != lake.location:
         raise LakeError(
-            f"the checkpoint {checkpoint} is of an archive to {before}, and {lake.location} would lack what that one has. Archive to that one, or give "
-            "this archive another --name: then it begins where this lake ends"
+            f"the checkpoint {checkpoint} belongs to an archive in {before}, and {lake.location} would lack its records. Archive to that lake, or use another --name: the archive then starts where this lake ends"
         )
-    moved = "" if lake.format is LakeFormat.ICEBERG else ", or give the place where it is now with --to"
+    moved = "" if lake.format is LakeFormat.ICEBERG else ", or specify its new place with --to"
     raise LakeError(
-        f"what this archive wrote to {before} is not there any more, though its checkpoint {checkpoint} counts on it: the lake was moved, renamed or "
-        f"emptied. Move it back{moved}; to begin anew there with what the broker still has, remove the checkpoint"
+        f"what this archive wrote to {before} no longer exists, but its checkpoint {checkpoint} requires it: the lake was moved, renamed or emptied. Move it back{moved}; to start over with the records that the broker still has, remove the checkpoint"
     )
 
 
@@ -112,13 +109,12 @@ def check_tier(cluster: Cluster, lake: Lake, topics: Sequence[str], group: str, 
             continue
         if sets_tier:
             raise LakeError(
-                f"the tier of {topic} is {tier.location} ({tier.format}), and its older records may be there alone: archive to that lake, or first delete "
+                f"the tier of {topic} is {tier.location} ({tier.format}), and its older records may exist only there: archive to that lake, or first delete "
                 f"the topic's config {LOCATION}"
             )
         if tier.group == group:
             raise LakeError(
-                f"the tier of {topic} is {tier.location} ({tier.format}), and the group {group} says what is there: the broker would drop what this lake "
-                "has and that one has not. Give this archive another --name"
+                f"the tier of {topic} is {tier.location} ({tier.format}), and the group {group} tracks its records: the broker would delete records that only this lake has. Use another --name for this archive"
             )
 
 

@@ -122,7 +122,7 @@ class LakeStreamWriter(DataSourceStreamArrowWriter):
             (context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)) if context else (None, None)
         )
         if query is None or batch is None:
-            raise LakeError("Spark does not say which query and batch this is; writing to a lake needs Spark 4.3")
+            raise LakeError("Spark did not identify the query and the batch; writing to a lake needs Spark 4.3")
         return self._target.write(query, int(batch), iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
@@ -177,7 +177,7 @@ def _path(options: SparkOptions) -> str:
 
 def _target(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> LakeTarget:
     if overwrite:
-        raise OptionError('a lake is only added to: write with mode("append")')
+        raise OptionError('a lake supports only appends: write with mode("append")')
     options = options_of(given)
     folders = [name.strip() for name in options.get("partitionBy", "").split(",") if name.strip()]
     # A relative path means a place of the driver's; tasks may stand elsewhere.

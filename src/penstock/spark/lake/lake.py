@@ -98,11 +98,11 @@ class Lake:
         found = self._manifests.mark()
         if found is not None and found.format is not self.format:
             raise LakeError(
-                f"{self.location} is a lake of format {found.format}, not {self.format}: write --format {found.format}, or another place"
+                f"{self.location} is a lake of format {found.format}, not {self.format}: specify --format {found.format}, or another place"
             )
         if found is not None and found != mark:
             what = "records of topics" if found.is_records else f"rows by {', '.join(found.folders) or 'no folder'}"
-            raise LakeError(f"{self.location} holds {what}: write the same there, or choose another place")
+            raise LakeError(f"{self.location} contains {what}: write the same, or choose another place")
         if found is None or not layout.is_records:
             self._check_columns(layout)
         if found is None:
@@ -128,7 +128,7 @@ class Lake:
             return
         if found is not None and self._table.files(topic):
             raise LakeError(
-                f"{self.location} holds records of another topic {topic}: it was deleted and made anew, or this is another cluster. "
+                f"{self.location} contains records of another topic {topic}: the topic was deleted and created again, or this is another cluster. "
                 "Archive it to another place"
             )
         self._manifests.set_topic_id(topic, topic_id)
@@ -184,13 +184,11 @@ class Lake:
             at = there.get_field_index(field.name)
             if at < 0:
                 raise LakeError(
-                    f"{self.location} has the columns {', '.join(there.names)}, and this query writes {field.name} too: add the column to the "
-                    "table, leave it out, or choose another place"
+                    f"{self.location} has the columns {', '.join(there.names)}, and this query also writes {field.name}: add the column to the table, remove it from the query, or choose another place"
                 )
             if field.name not in layout.folders and kind_of(there.field(at).type) != kind_of(field.type):
                 raise LakeError(
-                    f"the column {field.name} of {self.location} is {there.field(at).type}, and this query writes {field.type}: write the same "
-                    "there, or choose another place"
+                    f"the column {field.name} of {self.location} is {there.field(at).type}, and this query writes {field.type}: write the same type, or choose another place"
                 )
 
     def _ends(self, layout: LakeLayout) -> dict[str, Ends]:
@@ -211,8 +209,7 @@ class Lake:
                 if file.topic is not None and file.first_offset < end:
                     who = "this query" if whose == query else "another query"
                     raise LakeError(
-                        f"{self.location} has {file.topic}/{file.partition} up to offset {end} already, from {who}, and this batch begins at "
-                        f"{file.first_offset}. One archive at a time may write a topic; if the topic was deleted and made anew, archive it to another place"
+                        f"{self.location} has {file.topic}/{file.partition} up to offset {end} already, from {who}, and this batch starts at {file.first_offset}. Only one archive at a time can write a topic; if the topic was deleted and created again, archive it to another place"
                     )
 
     def _forget(self, layout: LakeLayout, query: str) -> None:

@@ -114,7 +114,7 @@ class LakeLayout:
 def kind_of(data_type: pa.DataType) -> str:
     """What a column is to a person: formats have whole numbers, texts and lists of several widths."""
     kinds = {
-        "a whole number": pa.types.is_integer,
+        "an integer": pa.types.is_integer,
         "a number": pa.types.is_floating,
         "a decimal": pa.types.is_decimal,
         "text": lambda each: pa.types.is_string(each) or pa.types.is_large_string(each),
@@ -140,17 +140,17 @@ def layout_for(schema: pa.Schema, folders: Sequence[str]) -> LakeLayout:
     for name in folders:
         if name not in names:
             raise LakeError(
-                f"partitionBy names {name!r}, which is no column of the query: it has {', '.join(schema.names)}"
+                f"partitionBy names {name!r}, which is not a column of the query: it has {', '.join(schema.names)}"
             )
         kind = schema.field(name).type
         if pa.types.is_nested(kind) or kind_of(kind) == "bytes":
             # Their text would be Python's, which no reader could turn back.
             raise LakeError(
-                f"partitionBy names {name!r}, which is {kind_of(kind)}, and the name of a folder is a plain value: select it as text, such as "
+                f"partitionBy names {name!r}, which is {kind_of(kind)}, but a folder name needs a simple value: select it as text, such as "
                 f"CAST({name} AS STRING) AS {name}, or name another column"
             )
     if folders and len(set(folders)) == len(names):
-        raise LakeError("partitionBy names every column, and nothing is left for the files: leave one out")
+        raise LakeError("partitionBy names every column, so no column is left for the files: remove one")
     # An empty text becomes null, also of a column that has none.
     fields = [field.with_nullable(field.nullable or _is_text_of(field, folders)) for field in schema]
     return LakeLayout(pa.schema(fields), tuple(folders), is_records=False)

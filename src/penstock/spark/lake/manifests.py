@@ -66,7 +66,9 @@ class Manifests:
         except msgspec.DecodeError as error:
             raise LakeError(f"{self._store.uri_of(_MARK)} is damaged ({error}); restore it from a copy") from error
         if found.version != VERSION:
-            raise LakeError(f"the lake {self._store.uri} is of version {found.version}; this Penstock knows {VERSION}")
+            raise LakeError(
+                f"the lake {self._store.uri} has version {found.version}; this version of Penstock supports {VERSION}"
+            )
         return found
 
     def set_mark(self, mark: Mark) -> None:

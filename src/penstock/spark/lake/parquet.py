@@ -45,7 +45,7 @@ class ParquetTable:
         # Files may be merged or removed once they are there; only what was never moved is lost.
         if waiting and lost is not None:
             raise LakeError(
-                f"{self._store.uri_of(lost.path)} is gone: it was committed by batch {manifest.batch} of {manifest.query}"
+                f"{self._store.uri_of(lost.path)} is missing: it was committed by batch {manifest.batch} of {manifest.query}"
             )
 
     def finish(self, manifest: Manifest) -> None:

@@ -117,7 +117,7 @@ def _read_what_is_there(
         if split.whole:
             raise
         LOG.warning(
-            "%s cannot be read (%s); the query goes on without it, for failOnDataLoss is false", file.uri, error
+            "%s cannot be read (%s); the query continues without it, because failOnDataLoss is false", file.uri, error
         )
 
 

@@ -91,10 +91,9 @@ def begin(wanted: ReplayRequest, bootstrap: str, folder: str, note: Callable[[st
         found = msgspec.json.decode(data, type=Replay)
         if found.wanted != wanted:
             raise LakeError(
-                f"a replay with other arguments is unfinished ({store.uri_of(PLAN)}): run that command again to finish it, give this one "
-                "another --name, or remove that file"
+                f"a replay with other arguments is unfinished ({store.uri_of(PLAN)}): run that command again to finish it, use another --name for this one, or remove that file"
             )
-        note("going on with the replay that was interrupted")
+        note("continuing the interrupted replay")
         return found
     with Cluster(bootstrap, client_id="penstock-pipeline") as cluster:
         replay = _Planner(cluster, wanted, store.uri, note).plan()
@@ -127,7 +126,9 @@ class _Planner:
         if wanted.partition is not None:
             partitions = [each for each in partitions if each == wanted.partition]
         if not partitions:
-            raise LakeError(f"there is no {wanted.topic}/{wanted.partition or 0}, neither at the broker nor in a lake")
+            raise LakeError(
+                f"{wanted.topic}/{wanted.partition or 0} does not exist, neither in the broker nor in a lake"
+            )
         lake_phase, broker_phase = Phase("lake", {}, {}), Phase("broker", {}, {})
         for partition in partitions:
             of_partition = [file for file in files if file.partition == partition]
@@ -159,7 +160,7 @@ class _Planner:
         missing = range(max(start_at, in_lake), min(first_held, end_at))
         if files and missing:
             self._note(
-                f"{self._wanted.topic}/{partition}: offsets {missing.start} to {missing.stop - 1} are neither in the lake nor at the broker"
+                f"{self._wanted.topic}/{partition}: offsets {missing.start} to {missing.stop - 1} are neither in the lake nor in the broker"
             )
 
     def _place(
@@ -200,7 +201,7 @@ class _Planner:
             return wanted.location, format_named(wanted.format)
         tier = read_tier(self._cluster, wanted.topic)
         if tier is None and wanted.lake_needed:
-            raise LakeError(f"{wanted.topic} has no tier, so where is its lake? Write --lake PATH and --format")
+            raise LakeError(f"{wanted.topic} has no tier; specify its lake with --lake PATH and --format")
         return ("", format_named(wanted.format)) if tier is None else (tier.location, tier.format)
 
     def _target(self, needed: int, count: int) -> bool:
@@ -214,12 +215,14 @@ class _Planner:
             # Retention goes by the records' own timestamps: a usual one would drop what is sent at once.
             there = max(needed, count)
             admin.create_topic(name, partitions=there, configs={"retention.ms": "-1"})
-            self._note(f"made the topic {name} with {there} partitions and retention.ms -1, for old records to stay")
+            self._note(
+                f"created topic {name} with {there} partitions and retention.ms -1, so that old records are retained"
+            )
             return True
         kept_ms = next((entry.value for entry in admin.configs(name) if entry.name == "retention.ms"), None)
         if kept_ms not in (None, "-1"):
             self._note(
-                f"{name} has retention.ms {kept_ms}: records with older timestamps are sent, and dropped by it soon after"
+                f"{name} has retention.ms {kept_ms}: older records are copied, but the broker will delete them soon"
             )
         return there >= needed
 

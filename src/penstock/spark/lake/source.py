@@ -58,7 +58,7 @@ def schema_of(options: SparkOptions) -> StructType:
 
     found = lake_of(options).schema()
     if found is None:
-        raise OptionError(f"{options.get('path')} is empty, so its columns are not known: name them with .schema(...)")
+        raise OptionError(f"{options.get('path')} is empty, so its columns are unknown: specify them with .schema(...)")
     return from_arrow_schema(found)
 
 
@@ -87,7 +87,9 @@ class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
         if not options.get("topic"):
-            raise OptionError("a lake is a stream of records only: set the option topic, or read it as a table")
+            raise OptionError(
+                "only a single topic of a lake can be read as a stream: set the option topic, or read the lake as a table"
+            )
         self._options = options
         self._schema = schema
         self._end: JsonOffsets | None = None
@@ -179,7 +181,7 @@ def _offsets(options: SparkOptions, name: str) -> dict[int, int]:
         return {int(partition): int(offset) for partition, offset in json.loads(text).items()}
     except (ValueError, AttributeError):
         raise OptionError(
-            f'the option {name} of a lake is JSON by partition, such as {{"0": 100}}, not {text!r}'
+            f'the option {name} of a lake must be JSON by partition, such as {{"0": 100}}, not {text!r}'
         ) from None
 
 

@@ -50,7 +50,9 @@ class Store:
         """Raise when the folder's own path holds one of these, which others read as something else."""
         found = next((each for each in characters if each in self._root), None)
         if found is not None:
-            raise LakeError(f"{self._root}: {who} cannot have {found} in the path of a table; choose another place")
+            raise LakeError(
+                f"{self._root}: {who} does not support {found} in the path of a table; choose another place"
+            )
 
     def full(self, path: str) -> str:
         """As Arrow's file system wants it."""
@@ -168,7 +170,7 @@ class Store:
 def absolute(location: str) -> str:
     """A location as a URI without a slash at its end; a plain path is one of this machine's."""
     if not location.strip():
-        raise LakeError("a lake needs a place: write a folder or a URI")
+        raise LakeError("the place of the lake is missing: specify a folder or a URI")
     if "://" not in location:
         return Path(location).expanduser().absolute().as_uri().rstrip("/")
     return location.rstrip("/")

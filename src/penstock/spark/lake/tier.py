@@ -69,8 +69,7 @@ class Tier:
         if first > from_offset or end < to_offset:
             has = f"only offsets {first} to {end - 1}" if files else "none"
             raise DataLossError(
-                f"{self.topic}/{partition}: offsets {from_offset} to {to_offset - 1} are not at the broker any more, and of them the lake "
-                f"{self.location} has {has}. Restore the lake, read from another offset, or set failOnDataLoss to false."
+                f"{self.topic}/{partition}: offsets {from_offset} to {to_offset - 1} are no longer in the broker, and the lake {self.location} has {has} of them. Restore the lake, read from another offset, or set failOnDataLoss to false."
             )
 
     def _of(self, partition: int, until: int) -> list[StoredFile]:
@@ -116,6 +115,5 @@ def read_split(split: LakeSplit, columns: Sequence[str]) -> Iterator[pa.RecordBa
 
 def _lost(topic: str, where: str, error: Exception) -> DataLossError:
     return DataLossError(
-        f"old records of {topic} are in a lake that cannot be read ({where}): {error}. Make it reachable from here, or set "
-        "failOnDataLoss to false to read what the broker has."
+        f"old records of {topic} are in a lake that cannot be read ({where}): {error}. Make it reachable, or set failOnDataLoss to false to read only the records in the broker."
     )

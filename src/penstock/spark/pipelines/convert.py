@@ -22,7 +22,7 @@ def table_of(kind: type[S], value: object, path: Path, report: Report) -> S | No
     if not isinstance(value, dict):
         report(
             path,
-            f"{named(path)}: got {shown(value)}, wanted a table: write [{named(path).strip('[]')}] on a line of its own",
+            f"{named(path)}: got {shown(value)}, expected a table: write [{named(path).strip('[]')}] on a separate line",
         )
         return None
     types_by_key = keys_of(kind)
@@ -40,7 +40,7 @@ def table_of(kind: type[S], value: object, path: Path, report: Report) -> S | No
             wanted = wanted_of(types_by_key[key])
             report(
                 (*path, key),
-                f"{named(path)} {key}: got {shown(given)}, wanted {wanted}{_hint(given, types_by_key[key])}",
+                f"{named(path)} {key}: got {shown(given)}, expected {wanted}{_hint(given, types_by_key[key])}",
             )
             right = False
     for field in msgspec.structs.fields(kind):
@@ -70,7 +70,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """What was probably meant, or all there is."""
     listed = list(known)
     close = get_close_matches(name, listed, n=1)
-    return f"did you mean {close[0]}?" if close else f"known here: {', '.join(listed)}"
+    return f"did you mean {close[0]}?" if close else f"available: {', '.join(listed)}"
 
 
 def bare(kind: object) -> object:
@@ -94,10 +94,10 @@ def wanted_of(kind: object) -> str:
     if origin in (Union, types.UnionType):
         return _either([wanted_of(each) for each in get_args(plain) if each is not type(None)])
     if origin in (list, tuple):
-        return "a list of text"
+        return "a list of strings"
     if origin is dict or plain is dict:
         return "a table"
-    names: dict[object, str] = {str: "text in quotes", int: "a whole number", float: "a number", bool: "true or false"}
+    names: dict[object, str] = {str: "a string", int: "an integer", float: "a number", bool: "true or false"}
     return names.get(plain, str(plain))
 
 
@@ -110,11 +110,11 @@ def _hint(given: object, kind: object) -> str:
         close = get_close_matches(given.lower(), choices_of(kind), n=1)
         if close:
             return f'; did you mean "{close[0]}"?'
-        if given.isdigit() and "number" in wanted_of(kind):
+        if given.isdigit() and wanted_of(kind) in ("an integer", "a number"):
             return f"; write {given} without quotes"
         if given in ("true", "false") and bare(kind) is bool:
             return f"; write {given} without quotes"
-        if wanted_of(kind) == "a list of text":
+        if wanted_of(kind) == "a list of strings":
             return f'; write ["{given}"]'
     if isinstance(given, int | float) and not isinstance(given, bool) and bare(kind) is str:
         return f'; write "{given}"'
@@ -125,7 +125,7 @@ def _example(kind: object, wanted: str) -> str:
     choices = choices_of(kind)
     if choices:
         return wanted
-    return {"text in quotes": '"..."', "a list of text": '["..."]'}.get(wanted, wanted)
+    return {"a string": '"..."', "a list of strings": '["..."]'}.get(wanted, wanted)
 
 
 def shown(value: object) -> str:

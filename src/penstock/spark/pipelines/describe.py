@@ -1,4 +1,4 @@
-"""The reference of the file format and of the built-ins, made of what declares them. ``docs/pipelines.md`` has it, and a test holds it there."""
+"""Generate the reference of the file format and of the built-ins. It is part of ``docs/pipelines.md``; a test checks that it is current."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def reference_of_files() -> str:
 
 
 def reference_of_builtins() -> str:
-    """What each built-in is told; a key is an option of its command, too."""
+    """A table for each built-in; a key is an option of its command, too."""
     return "\n".join(f"#### {name}\n\n{_table(builtin_named(name).arguments)}" for name in MODULES)
 
 
 def _table(kind: type[msgspec.Struct]) -> str:
     hints = keys_of(kind)
-    lines = ["| key | what it is | default | meaning |", "|---|---|---|---|"]
+    lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
     for field in msgspec.structs.fields(kind):
         hint = hints[field.encode_name]
         meaning = _description(hint).replace("|", "\\|")

@@ -31,7 +31,7 @@ def schema_hint(pipeline: Pipeline, view: str, error: BaseException) -> str:
     assert isinstance(error, PySparkException), "nothing else has a condition"
     field = _field(error)
     fields = f"{field} DOUBLE, ..." if field else "id INT, amount DOUBLE"
-    told = "The fields of JSON values are columns once a schema names them with their types"
+    told = "To use the fields of JSON values as columns, list them with their types in a schema"
     return f"{told}: {_written(pipeline, untyped, fields)}"
 
 

@@ -55,7 +55,7 @@ def load(path: FilePath, overrides: Mapping[str, str] | None = None) -> Pipeline
     """Read and check a file. ``overrides`` are ``--set``: values by path, as ``source.start`` or ``sinks.0.topic``."""
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
-            raise PipelineUsageError(f"{path} has more than {FILE_BYTES_MAX} bytes; is it a pipeline?")
+            raise PipelineUsageError(f"{path} has more than {FILE_BYTES_MAX} bytes; check that it is a pipeline file")
         # Some editors put a mark before the first character.
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -67,8 +67,8 @@ def load(path: FilePath, overrides: Mapping[str, str] | None = None) -> Pipeline
 
 def _no_file(path: FilePath) -> str:
     beside = [each.name for each in path.parent.glob("*.toml")] if path.parent.is_dir() else []
-    return f"there is no file {path}" + (
-        f"; {suggestion(path.name, beside)}" if beside else "; write the path of a .toml file"
+    return f"file {path} does not exist" + (
+        f"; {suggestion(path.name, beside)}" if beside else "; specify the path of a .toml file"
     )
 
 
@@ -79,7 +79,7 @@ def loads(text: str, file: FilePath, overrides: Mapping[str, str]) -> Pipeline:
     except tomllib.TOMLDecodeError as error:
         raise FileErrors([_toml_problem(str(error), text, file)]) from None
     except (RecursionError, ValueError) as error:
-        raise FileErrors([Problem(str(file), 1, f"not TOML that a pipeline is written in: {error}")]) from None
+        raise FileErrors([Problem(str(file), 1, f"invalid TOML: {error}")]) from None
     reading = _Reading(file, lines_of(text))
     for path_text, value in overrides.items():
         reading.override(document, path_text, value)
@@ -106,15 +106,17 @@ def _toml_problem(message: str, text: str, file: FilePath) -> Problem:
     said = message[: found.start()] if found else message
     at = text.splitlines()[line - 1].strip() if 0 < line <= text.count("\n") + 1 and text.strip() else ""
     hints = {
-        "Invalid value": 'text stands in quotes: key = "value"',
+        "Invalid value": 'strings need quotes: key = "value"',
         "Expected '=' after a key": "a key is followed by = and its value",
-        "Illegal character": 'a text of several lines stands in """three quotes"""',
+        "Illegal character": 'a string of several lines needs """three quotes"""',
         "Unterminated string": "close the quotes",
-        "Cannot overwrite a value": "the key is there twice; keep one",
-        "Cannot declare": "the table is there twice; keep one, or write [[steps]] and [[sinks]] for lists",
+        "Cannot overwrite a value": "the key appears twice; remove one",
+        "Cannot declare": "the table appears twice; remove one, or write [[steps]] and [[sinks]] for lists",
     }
     hint = next((hint for start, hint in hints.items() if said.startswith(start)), "")
-    return Problem(str(file), line, f"not TOML: {said}{f' in {shown(at)}' if at else ''}{f'; {hint}' if hint else ''}")
+    return Problem(
+        str(file), line, f"invalid TOML: {said}{f' in {shown(at)}' if at else ''}{f'; {hint}' if hint else ''}"
+    )
 
 
 @dataclass(slots=True)
@@ -146,12 +148,13 @@ class _Reading:
                 at = at[part]
             else:
                 self.report(
-                    path, f"{path_text}: there is no {part} to set it in; write TABLE.KEY=VALUE, as source.start=latest"
+                    path, f"{path_text}: {part} does not exist; write TABLE.KEY=VALUE, such as source.start=latest"
                 )
                 return
         if not isinstance(at, dict) or not isinstance(path[-1], str):
             self.report(
-                path, f"{path_text}: names no key; write TABLE.KEY=VALUE, as source.start=latest or sinks.0.topic=out"
+                path,
+                f"{path_text} is not a key; write TABLE.KEY=VALUE, such as source.start=latest or sinks.0.topic=out",
             )
             return
         at[path[-1]] = _toml_value(value)
@@ -165,13 +168,13 @@ class _Reading:
             if key not in _TABLES:
                 text = f"unknown; {suggestion(key, _TABLES)}"
                 if key in MODULES:
-                    text = f'a table of a built-in needs kind = "{key}" in [pipeline]'
+                    text = f'the table of a built-in requires kind = "{key}" in [pipeline]'
                 self.report((key,), f"{named((key,))}: {text}")
         sources = self._sources(document)
         steps = self._list("steps", Step, document.get("steps", []), STEPS_MAX)
         sinks = self._list("sinks", SinkTable, document.get("sinks", []), SINKS_MAX)
         if document.get("sinks", []) == []:
-            self.report((), 'there is no sink; write [[sinks]], kind = "topic" and topic = "..."')
+            self.report((), 'the sink is missing; write [[sinks]], kind = "topic" and topic = "..."')
         return None if self.problems or head is None else self.whole(head, sources, steps, sinks)
 
     def whole(
@@ -180,7 +183,9 @@ class _Reading:
         """What is right by itself, seen together."""
         if all(source.static for source in sources.values()):
             path: Path = ("source", "static") if ("source",) in self.lines.keys else ("sources",)
-            self.report(path, "every source is static; a pipeline needs one that is a stream: take static out")
+            self.report(
+                path, "every source is static, but a pipeline needs at least one stream: remove static from a source"
+            )
         names = self._check_names(sources, steps)
         self._check_steps(steps, names)
         self._check_sinks(sinks, names)
@@ -222,7 +227,7 @@ class _Reading:
         if head.rate is not None and head.rate < 1:
             self.report(
                 (*path, "rate"),
-                f"[pipeline] rate: got {head.rate}, wanted a whole number from 1 on; leave it out for no limit",
+                f"[pipeline] rate: got {head.rate}, expected an integer of at least 1; omit it for no limit",
             )
         self._understood((*path, "trigger"), trigger_of, head.trigger)
         return None if self.problems else head
@@ -232,10 +237,10 @@ class _Reading:
             if key not in ("pipeline", head.kind):
                 self.report(
                     (key,),
-                    f'{named((key,))}: a pipeline of kind "{head.kind}" has the tables [pipeline] and [{head.kind}] only',
+                    f'{named((key,))}: a pipeline of kind "{head.kind}" can contain only the tables [pipeline] and [{head.kind}]',
                 )
         if head.kind not in document:
-            self.report(("pipeline", "kind"), f"[{head.kind}] is missing; write its options there")
+            self.report(("pipeline", "kind"), f"[{head.kind}] is missing; add this table with the options")
             return None
         builtin = builtin_named(head.kind)
         arguments = table_of(builtin.arguments, document[head.kind], (head.kind,), self.report_type)
@@ -252,27 +257,31 @@ class _Reading:
 
     def _sources(self, document: Mapping[str, object]) -> dict[str, SourceTable]:
         if "source" in document and "sources" in document:
-            self.report(("sources",), "[sources]: there is a [source] too; name it [sources.NAME] like the others")
+            self.report(
+                ("sources",), "[sources]: there is also a [source]; rename it to [sources.NAME] like the others"
+            )
             return {}
         if "sources" not in document:
             if "source" not in document:
-                self.report((), 'there is no source; write [source] and topics = ["..."]')
+                self.report((), 'the source is missing; write [source] and topics = ["..."]')
                 return {}
             source = self._source(document["source"], ("source",))
             return {} if source is None else {_view_of(source): source}
         tables = document["sources"]
         if not isinstance(tables, dict) or not tables:
-            self.report(("sources",), "[sources]: wanted a table for each source: write [sources.NAME]")
+            self.report(("sources",), "[sources]: expected a table for each source: write [sources.NAME]")
             return {}
         if len(tables) > SOURCES_MAX:
-            self.report(("sources",), f"[sources]: there are {len(tables)}, more than {SOURCES_MAX}")
+            self.report(
+                ("sources",), f"[sources]: there are {len(tables)} sources, but at most {SOURCES_MAX} are allowed"
+            )
         found: dict[str, SourceTable] = {}
         for name, table in tables.items():
             source = self._source(table, ("sources", name))
             if source is not None:
                 if source.as_:
                     self.report(
-                        ("sources", name, "as"), f"[sources.{name}] as: it is called {name} already; leave it out"
+                        ("sources", name, "as"), f"[sources.{name}] as: the name is already {name}; remove this key"
                     )
                 found[name] = source
         return found
@@ -296,29 +305,35 @@ class _Reading:
             self.report((*path, "table"), f"{named(path)} table: {told}")
         for key, given in (("on_bad", source.on_bad is not OnBad.NULL), ("dead_letters", bool(source.dead_letters))):
             if given and not source.schema:
-                self.report((*path, key), f'{named(path)} {key}: it is about JSON; write schema = "id INT, ..." too')
+                self.report(
+                    (*path, key),
+                    f'{named(path)} {key}: applies to JSON values and requires a schema; write schema = "id INT, ..."',
+                )
         if source.dead_letters and source.on_bad is not OnBad.DEAD_LETTER:
-            self.report((*path, "dead_letters"), f'{named(path)} dead_letters: write on_bad = "dead_letter" too')
+            self.report((*path, "dead_letters"), f'{named(path)} dead_letters: also requires on_bad = "dead_letter"')
         if source.event_time and not source.watermark:
-            self.report((*path, "event_time"), f'{named(path)} event_time: write watermark = "10 minutes" too')
+            self.report(
+                (*path, "event_time"),
+                f'{named(path)} event_time: also requires a watermark; write watermark = "10 minutes"',
+            )
 
     def _check_source_place(self, source: SourceTable, path: Path) -> None:
         given = [key for key in ("topics", "pattern", "lake") if getattr(source, key) is not None]
         if len(given) > 1:
-            self.report((*path, given[1]), f"{named(path)}: {' and '.join(given)} are both given; keep one")
+            self.report((*path, given[1]), f"{named(path)}: {' and '.join(given)} are both set; remove one")
         elif not given and source.table is None:
             self.report(
-                path, f'{named(path)}: says not what to read; write topics = ["..."], pattern = "..." or lake = "..."'
+                path, f'{named(path)}: the input is missing; write topics = ["..."], pattern = "..." or lake = "..."'
             )
         if source.topics is not None and not list(filter(None, topics_of(source))):
-            self.report((*path, "topics"), f'{named(path)} topics: it is empty; write topics = ["orders"]')
+            self.report((*path, "topics"), f'{named(path)} topics: the list is empty; write topics = ["orders"]')
 
     def _list(self, key: str, kind: type[_T], value: object, count_max: int) -> list[_T]:
         if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-            self.report((key,), f"[{key}]: wanted a list of tables; write [[{key}]] with two brackets")
+            self.report((key,), f"[{key}]: expected a list of tables; write [[{key}]] with two brackets")
             return []
         if len(value) > count_max:
-            self.report((key,), f"[[{key}]]: there are {len(value)}, more than {count_max}")
+            self.report((key,), f"[[{key}]]: there are {len(value)} tables, but at most {count_max} are allowed")
         found = [table_of(kind, each, (key, number), self.report_type) for number, each in enumerate(value)]
         return [each for each in found if each is not None]
 
@@ -335,9 +350,11 @@ class _Reading:
         for number, step in enumerate(steps):
             name = step.as_ or f"step{number + 1}"
             if name.lower() in (known.lower() for known in names):
-                self.report(("steps", number, "as"), f"[[steps]] as: {name} is there already; take another name")
+                self.report(
+                    ("steps", number, "as"), f"[[steps]] as: the name {name} is already used; choose another name"
+                )
             if not _VIEW.fullmatch(name):
-                self.report(("steps", number, "as"), f"[[steps]] as: got {shown(name)}, wanted a name")
+                self.report(("steps", number, "as"), f"[[steps]] as: got {shown(name)}, expected a name")
             names.append(name)
         return names
 
@@ -349,16 +366,16 @@ class _Reading:
             given = [key for key in ("sql", "python", "deduplicate") if getattr(step, key) is not None]
             if len(given) != 1:
                 also = (
-                    f"{' and '.join(given)} are both given; keep one"
+                    f"{' and '.join(given)} are both set; remove one"
                     if given
-                    else 'it does nothing; write sql = "SELECT ..."'
+                    else 'the step is empty; write sql = "SELECT ..."'
                 )
                 self.report((*path, *given[1:2]), f"[[steps]]: {also}")
                 continue
             if step.sql is not None:
                 self._check_sql(step.sql, path, known)
                 if step.from_:
-                    self.report((*path, "from"), "[[steps]] from: a query says itself what it reads; leave it out")
+                    self.report((*path, "from"), "[[steps]] from: a query names its own inputs; remove this key")
             elif step.from_:
                 self._check_view(step.from_, (*path, "from"), known)
             elif number == 0 and source_count > 1:
@@ -371,7 +388,9 @@ class _Reading:
                 self._understood((*path, "watermark"), duration_ms, step.watermark)
             if bool(step.watermark) != bool(step.event_time):
                 missing = 'event_time = "COLUMN"' if step.watermark else 'watermark = "10 minutes"'
-                self.report((*path, "watermark" if step.watermark else "event_time"), f"[[steps]]: write {missing} too")
+                self.report(
+                    (*path, "watermark" if step.watermark else "event_time"), f"[[steps]]: {missing} is also required"
+                )
 
     def _check_sql(self, sql: str, path: Path, known: list[str]) -> None:
         first = self.lines.of_value((*path, "sql"))
@@ -386,12 +405,14 @@ class _Reading:
                 if not view.isidentifier() and f"`{view}`" not in sql:
                     self.report((*path, "sql"), f"[[steps]] sql: write `{view}` in backquotes", first + line)
             else:
-                text = f"[[steps]] sql: there is no {view} to read; {suggestion(view, known)}"
+                text = f"[[steps]] sql: unknown source or step {view}; {suggestion(view, known)}"
                 self.report((*path, "sql"), text, first + line)
 
     def _check_view(self, name: str, path: Path, known: list[str]) -> None:
         if name not in known:
-            self.report(path, f"{named(path[:-1])} {path[-1]}: there is no {name} to read; {suggestion(name, known)}")
+            self.report(
+                path, f"{named(path[:-1])} {path[-1]}: unknown source or step {name}; {suggestion(name, known)}"
+            )
 
     def _check_sinks(self, sinks: list[SinkTable], names: list[str]) -> None:
         seen: dict[str, int] = {}
@@ -402,7 +423,7 @@ class _Reading:
                 self._check_view(sink.from_, (*path, "from"), names)
             name = sink_name(sink)
             if name in seen:
-                self.report(path, f'[[sinks]]: there are two called {name}; write name = "..." to tell them apart')
+                self.report(path, f'[[sinks]]: two sinks have the name {name}; write name = "..." to distinguish them')
             seen[name] = number
 
     def _check_places(self, sources: Mapping[str, SourceTable], sinks: list[SinkTable]) -> None:
@@ -412,11 +433,13 @@ class _Reading:
         for number, sink in enumerate(sinks):
             path: Path = ("sinks", number)
             if sink_name(sink) in taken:
-                text = f"{sink_name(sink)} is what writes the dead letters of {taken[sink_name(sink)]}"
-                self.report((*path, "name"), f"[[sinks]] name: {text}; take another name")
+                text = f"{sink_name(sink)} is the name of the query that writes the dead letters of {taken[sink_name(sink)]}"
+                self.report((*path, "name"), f"[[sinks]] name: {text}; choose another name")
             folder = sink.path.rstrip("/") if sink.kind in LAKES else ""
             if folder and folder in folders:
-                self.report((*path, "path"), f"[[sinks]] path: two sinks write {folder}; give each a folder of its own")
+                self.report(
+                    (*path, "path"), f"[[sinks]] path: two sinks write to {folder}; use a separate folder for each"
+                )
             folders.add(folder)
 
     def _check_circles(self, sources: Mapping[str, SourceTable], steps: list[Step], sinks: list[SinkTable]) -> None:
@@ -424,7 +447,7 @@ class _Reading:
             path = written.path
             if path[0] == "sources" and ("source",) in self.lines.keys:
                 path = ("source", *path[2:])
-            told = f"{written.place} is read as well, and the pipeline would feed itself without end"
+            told = f"{written.place} is also read, so the pipeline would process its own output endlessly"
             instead = f"write to another {'topic' if written.is_topic else 'folder'}"
             self.report(path, f"{named(path[:-1])} {path[-1]}: {told}; {instead}")
 
@@ -439,16 +462,18 @@ class _Reading:
             ("partition_by", LAKES),
         ):
             if getattr(sink, key) and kind not in kinds:
-                self.report((*path, key), f'[[sinks]] {key}: a sink of kind "{kind}" has none; leave it out')
+                self.report((*path, key), f'[[sinks]] {key}: a sink of kind "{kind}" does not have this key; remove it')
         if kind is SinkKind.TOPIC and not sink.topic:
             self.report(path, '[[sinks]] topic is missing; write topic = "..."')
         if kind in LAKES and not sink.path:
             self.report(path, '[[sinks]] path is missing; write path = "./lake"')
         if kind in LAKES and sink.mode is not Mode.APPEND:
-            text = f'[[sinks]] mode: a {kind} table takes "append" only: a row is written once it is final'
-            self.report((*path, "mode"), f"{text}; give windows a watermark, or write to a topic")
+            text = f'[[sinks]] mode: a {kind} table supports only "append": each row is written once it is final'
+            self.report((*path, "mode"), f"{text}; set a watermark for windows, or write to a topic")
         if sink.name and not _NAME.fullmatch(sink.name):
-            self.report((*path, "name"), f"[[sinks]] name: got {shown(sink.name)}, wanted letters, digits, ., _ and -")
+            self.report(
+                (*path, "name"), f"[[sinks]] name: got {shown(sink.name)}, expected letters, digits, ., _ and -"
+            )
 
     def _lines_for_spark(self, steps: list[Step]) -> dict[str, int]:
         found = {f"steps.{number}": self.lines.of(("steps", number)) for number in range(len(steps))}
@@ -466,7 +491,7 @@ def problem_with_name(name: str) -> str | None:
     """Why a pipeline cannot be called so: files are. None when it can."""
     if _NAME.fullmatch(name) and len(name) <= NAME_LENGTH_MAX:
         return None
-    return f"got {shown(name)}, wanted letters, digits, ., _ and -, {NAME_LENGTH_MAX} at most"
+    return f"got {shown(name)}, expected at most {NAME_LENGTH_MAX} letters, digits, ., _ and -"
 
 
 def sink_name(sink: SinkTable) -> str:

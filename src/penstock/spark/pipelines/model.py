@@ -21,7 +21,7 @@ SOURCES_MAX: Final = 20
 
 
 class OnBad(StrEnum):
-    """What becomes of a value that is not JSON, or does not fit its schema."""
+    """What to do with a value that is not JSON, or does not match its schema."""
 
     NULL = "null"
     FAIL = "fail"
@@ -39,7 +39,7 @@ class SinkKind(StrEnum):
 
 
 class Mode(StrEnum):
-    """Which rows of a result that changes are written."""
+    """Which rows of a changing result are written."""
 
     APPEND = "append"
     UPDATE = "update"
@@ -55,75 +55,84 @@ class TomlTable(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class PipelineHead(TomlTable, frozen=True):
-    """What the pipeline is called, and how it runs."""
+    """The name of the pipeline, and how it runs."""
 
     name: Annotated[
-        str, _says("What `ls`, `status` and `stop` call it; unless given, the name of the file without `.toml`.")
+        str, _says("The name in `ls`, `status` and `stop`; defaults to the name of the file without `.toml`.")
     ] = ""
-    description: Annotated[str, _says("A sentence for people.")] = ""
+    description: Annotated[str, _says("A description for people.")] = ""
     kind: Annotated[
-        str, _says("`steps`: this file says all. Or a built-in, whose options are then in a table of its name.")
+        str,
+        _says(
+            "`steps`: the pipeline is defined in this file. Otherwise the name of a built-in; a table of that name has its options."
+        ),
     ] = STEPS
-    bootstrap: Annotated[str, _says("Brokers to ask first, `HOST:PORT[,...]`. `--bootstrap` wins.")] = ""
+    bootstrap: Annotated[
+        str, _says("Brokers to connect to first, `HOST:PORT[,...]`. `--bootstrap` takes precedence.")
+    ] = ""
     checkpoint: Annotated[
-        str, _says("The folder where Spark keeps how far it is; unless given, one in the state folder, by the name.")
+        str,
+        _says("The folder for Spark's checkpoints; defaults to a folder with the pipeline's name in the state folder."),
     ] = ""
     trigger: Annotated[
         str,
         _says(
-            '`"10s"`: a batch every ten seconds; `"once"`: all there is, then stop; unless given, one batch after the other.'
+            '`"10s"`: a batch every ten seconds; `"once"`: process all available records, then stop; by default, batches follow each other immediately.'
         ),
     ] = ""
-    rate: Annotated[int | None, _says("Records a batch reads at most, of each source.")] = None
-    conf: Annotated[dict[str, str | int | float | bool], _says("Settings of Spark.")] = {}
+    rate: Annotated[int | None, _says("Maximum records per batch, for each source.")] = None
+    conf: Annotated[dict[str, str | int | float | bool], _says("Spark settings.")] = {}
 
 
 class SourceTable(TomlTable, frozen=True):
-    """Where rows come from. One table `[source]`, or several `[sources.NAME]`."""
+    """Where rows are read from. One table `[source]`, or several `[sources.NAME]`."""
 
     topics: Annotated[str | list[str] | None, _says("A topic, or a list of topics.")] = None
-    pattern: Annotated[str | None, _says("A regular expression (Java's) of topic names.")] = None
+    pattern: Annotated[str | None, _says("A regular expression (Java syntax) for topic names.")] = None
     table: Annotated[
         str | None,
-        _says("Another table of the source, as `dead_letters` or `groups`; `topics` and `options` say of what."),
+        _says("Another table, such as `dead_letters` or `groups`; `topics` and `options` select its rows."),
     ] = None
-    lake: Annotated[str | None, _says("The folder or address of a lake.")] = None
-    format: Annotated[LakeFormat, _says("What the lake is made of.")] = LakeFormat.PARQUET
+    lake: Annotated[str | None, _says("The folder or URI of a lake.")] = None
+    format: Annotated[LakeFormat, _says("The format of the lake.")] = LakeFormat.PARQUET
     static: Annotated[
         bool,
-        _says("Read once when the pipeline starts, not as a stream: for joins with something that hardly changes."),
+        _says("Read once when the pipeline starts, not as a stream: for joins with data that rarely changes."),
     ] = False
     start: Annotated[
         str | dict[str, dict[str, int]],
         _says(
-            'Where the first run begins: `"earliest"`, `"latest"`, a time (`"2026-03-01T12:00:00Z"`), or offsets by topic and partition.'
+            'Where the first run starts: `"earliest"`, `"latest"`, a time (`"2026-03-01T12:00:00Z"`), or offsets by topic and partition.'
         ),
     ] = "earliest"
     schema: Annotated[
-        str, _says('The value is JSON with these fields: `"id INT, amount DOUBLE"`. Each is a column then.')
+        str, _says('Parse the value as JSON with these fields: `"id INT, amount DOUBLE"`. Each field becomes a column.')
     ] = ""
-    on_bad: Annotated[OnBad, _says("What becomes of a value that is not JSON or does not fit the schema.")] = OnBad.NULL
+    on_bad: Annotated[OnBad, _says("What to do with a value that is not JSON or does not match the schema.")] = (
+        OnBad.NULL
+    )
     dead_letters: Annotated[
         str,
-        _says('The topic for them with `on_bad = "dead_letter"`; unless given, the first topic\'s name and `.bad`.'),
+        _says(
+            'The topic for these values with `on_bad = "dead_letter"`; defaults to the name of the first topic with `.bad` appended.'
+        ),
     ] = ""
-    event_time: Annotated[
-        str, _says("The column that says when something happened; unless given, the record's timestamp.")
-    ] = ""
+    event_time: Annotated[str, _says("The column with the event time; defaults to the record's timestamp.")] = ""
     watermark: Annotated[
-        str, _says('How late a row may be and still count: `"10 minutes"`. Windows and joins need it to forget.')
+        str,
+        _says('How late a row may be and still count: `"10 minutes"`. Windows and joins need it to discard old state.'),
     ] = ""
-    headers: Annotated[bool, _says("With a column of the records' headers.")] = False
-    options: Annotated[dict[str, str | int | float | bool], _says("Options of the source, as in Spark.")] = {}
+    headers: Annotated[bool, _says("Add a column with the records' headers.")] = False
+    options: Annotated[dict[str, str | int | float | bool], _says("Options of the Spark source.")] = {}
     as_: Annotated[
-        str, _says("The name by which steps read it; unless given, the topic's, or `source` when there are several.")
+        str, _says("The name for use in steps; defaults to the topic's name, or `source` if there are several topics.")
     ] = msgspec.field(name="as", default="")
 
 
 class Step(TomlTable, frozen=True):
-    """One change of the rows; exactly one of `sql`, `python`, `deduplicate`."""
+    """One transformation of the rows; exactly one of `sql`, `python`, `deduplicate`."""
 
-    sql: Annotated[str | None, _says("A query. It reads sources and earlier steps by their names.")] = None
+    sql: Annotated[str | None, _says("A query. It refers to sources and earlier steps by name.")] = None
     python: Annotated[
         str | None,
         _says(
@@ -132,55 +141,57 @@ class Step(TomlTable, frozen=True):
     ] = None
     deduplicate: Annotated[
         list[str] | None,
-        _says("Columns that tell a row from another: the first of each is kept, for as long as the watermark says."),
+        _says(
+            "Columns that identify a row: later rows with the same values are dropped, within the time of the watermark."
+        ),
     ] = None
     from_: Annotated[
-        str, _says("What `python` and `deduplicate` read; unless given, the step before, or the source.")
+        str, _says("The input of `python` and `deduplicate`; defaults to the previous step, or the source.")
     ] = msgspec.field(name="from", default="")
     as_: Annotated[
-        str, _says("The name by which later steps and sinks read it; unless given, `step1` for the first, and so on.")
+        str, _says("The name for use in later steps and sinks; defaults to `step1` for the first step, and so on.")
     ] = msgspec.field(name="as", default="")
-    event_time: Annotated[
-        str, _says("With `watermark`: the column of the result that says when something happened.")
-    ] = ""
-    watermark: Annotated[str, _says("How late a row of the result may be, as in a source.")] = ""
+    event_time: Annotated[str, _says("With `watermark`: the column of the result with the event time.")] = ""
+    watermark: Annotated[str, _says("How late a row of the result may be and still count, as in a source.")] = ""
 
 
 class SinkTable(TomlTable, frozen=True):
-    """Where rows go. Each sink is a Spark query of its own, with its own checkpoint."""
+    """Where rows are written. Each sink is a separate Spark query with its own checkpoint."""
 
-    kind: Annotated[SinkKind, _says("Where to.")]
+    kind: Annotated[SinkKind, _says("The kind of target.")]
     name: Annotated[
-        str, _says("Its folder in the checkpoint; unless given, the kind and the topic or the last part of the path.")
+        str,
+        _says("The sink's folder in the checkpoint; defaults to the kind and the topic, or the last part of the path."),
     ] = ""
-    from_: Annotated[str, _says("The step or source that is written; unless given, the last step.")] = msgspec.field(
+    from_: Annotated[str, _says("The step or source to write; defaults to the last step.")] = msgspec.field(
         name="from", default=""
     )
-    topic: Annotated[str, _says("Of kind `topic`: its name; it is made when it is not there.")] = ""
+    topic: Annotated[str, _says("Kind `topic`: the name of the topic; it is created if it does not exist.")] = ""
     key: Annotated[
         str,
         _says(
-            "Of kind `topic`: an SQL expression for the key; unless given, the record's own while the rows have `_key`, else none."
+            "Kind `topic`: an SQL expression for the key; defaults to `_key` if the rows have this column, otherwise no key."
         ),
     ] = ""
     value: Annotated[
         str,
         _says(
-            "Of kind `topic`: an SQL expression for the value; unless given, `to_json(struct(*))` without the columns that begin with `_`; rows that have the columns `value`, `key`, `headers` only are taken as they are."
+            "Kind `topic`: an SQL expression for the value; defaults to `to_json(struct(*))` without the columns that start with `_`. Rows with only the columns `value`, `key` and `headers` are written unchanged."
         ),
     ] = ""
     headers: Annotated[
-        str, _says("Of kind `topic`: an SQL expression of type `ARRAY<STRUCT<key: STRING, value: BINARY>>`.")
+        str,
+        _says("Kind `topic`: an SQL expression for the headers, of type `ARRAY<STRUCT<key: STRING, value: BINARY>>`."),
     ] = ""
-    path: Annotated[str, _says("Of the lake kinds: the folder or address.")] = ""
-    partition_by: Annotated[list[str], _says("Of the lake kinds: columns that become folders.")] = []
+    path: Annotated[str, _says("Lakes: the folder or URI.")] = ""
+    partition_by: Annotated[list[str], _says("Lakes: columns that become folders.")] = []
     mode: Annotated[
         Mode,
         _says(
-            "`append`: rows once they are final; `update`: rows that changed; `complete`: all, each time. Lakes take `append`."
+            "`append`: each row once it is final; `update`: rows that changed; `complete`: all rows, every time. Lakes support only `append`."
         ),
     ] = Mode.APPEND
-    options: Annotated[dict[str, str | int | float | bool], _says("Options of the sink, as in Spark.")] = {}
+    options: Annotated[dict[str, str | int | float | bool], _says("Options of the Spark sink.")] = {}
 
 
 class Pipeline(TomlTable, frozen=True):

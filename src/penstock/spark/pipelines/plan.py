@@ -140,7 +140,7 @@ class PipelinePlan:
         elif step.python is not None:
             frame = _called(step.python, self._folder, before, self._spark)
             if not hasattr(frame, "createOrReplaceTempView"):
-                raise PipelineError(f"{step.python} answered {type(frame).__name__}; it must return a DataFrame")
+                raise PipelineError(f"{step.python} returned {type(frame).__name__}; it must return a DataFrame")
         else:
             assert step.deduplicate is not None, "a step is one of three"
             frame = before.dropDuplicatesWithinWatermark(step.deduplicate)
@@ -161,7 +161,7 @@ def _called(text: str, folder: Path, before: DataFrame, spark: SparkSession) -> 
         raise PipelineError(f"{text} failed ({where}): {type(error).__name__}: {error}") from error
 
 
-_NOT_ON_SERVER: Final = "the Python of the Spark Connect server has no Penstock, and Spark sends it none for streams: pip install 'penstock[spark]' there"
+_NOT_ON_SERVER: Final = "Penstock is not installed in the Python of the Spark Connect server, and Spark does not send it there for streams: run pip install 'penstock[spark]' there"
 
 
 def spark_text(error: BaseException) -> str:
@@ -175,9 +175,9 @@ def spark_text(error: BaseException) -> str:
         return _NOT_ON_SERVER if said == "No module named 'penstock'" else said
     said = _CODES.sub("", text).strip().partition("\n")[0].strip()
     if "STREAMING_OUTPUT_MODE" in text and "append" in text:
-        return f'{said} Write mode = "update", or give the source a watermark.'
+        return f'{said} Write mode = "update", or set a watermark for the source.'
     if _STATE_CHANGED.search(text):
-        return f"{said} The state in the checkpoint is of another query: give the pipeline a new checkpoint, or name the sink anew."
+        return f"{said} The state in the checkpoint is from a different query: set a new checkpoint for the pipeline, or rename the sink."
     if "dropDuplicatesWithinWatermark" in text:
         return f'{said} Write watermark = "10 minutes" in the source.'
     return said or type(error).__name__

@@ -40,8 +40,8 @@ def check_topics(bootstrap: str, read: set[str], written: set[str]) -> None:
         # A pipeline may write what another of its sources reads.
         for name in sorted(read - there - written):
             close = get_close_matches(name, there, n=1)
-            meant = f"did you mean {close[0]}?" if close else f"penstock topic create {name}"
-            raise PipelineNotFoundError(f"there is no topic {name} to read; {meant}")
+            meant = f"did you mean {close[0]}?" if close else f"to create it, run penstock topic create {name}"
+            raise PipelineNotFoundError(f"topic {name} does not exist; {meant}")
         for name in sorted(written - there):
             _create(admin, name, validate_only=True)
 
@@ -57,7 +57,7 @@ def make_topics(bootstrap: str, written: set[str]) -> Iterator[str]:
         there = {topic.name for topic in admin.topics()}
         for name in sorted(written - there):
             if _create(admin, name):
-                yield f"made the topic {name}, with the broker's defaults"
+                yield f"created topic {name} with the broker's defaults"
 
 
 def _create(admin: Admin, name: str, *, validate_only: bool = False) -> bool:
@@ -89,8 +89,8 @@ def check_folders(pipeline: Pipeline, checkpoint: str) -> None:
             continue
         if written > begun:
             raise PipelineUsageError(
-                f"sink {sink.name}: {sink.path} has batches up to {written} of another checkpoint than {checkpoint}, and Spark would leave out "
-                "as many of this one. Give the sink another path, or the checkpoint that wrote there"
+                f"sink {sink.name}: {sink.path} has batches up to {written} from a checkpoint other than {checkpoint}, and Spark would skip "
+                "as many batches of this one. Set another path for the sink, or use the checkpoint that wrote to this path"
             )
 
 

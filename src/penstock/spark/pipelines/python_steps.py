@@ -25,14 +25,14 @@ def problem_with(text: str, folder: Path) -> str | None:
     """What is wrong with the name of a function; None when it is there."""
     place, _, function = text.rpartition(":")
     if not place or not function.isidentifier():
-        return f'got "{text}", wanted "FILE.py:FUNCTION" or "MODULE:FUNCTION"'
+        return f'got "{text}", expected "FILE.py:FUNCTION" or "MODULE:FUNCTION"'
     source = source_file(text, folder)
     if source is None:
         return _problem_with_module(place)
     if not source.is_file():
         beside = [path.name for path in folder.glob("*.py")]
         close = get_close_matches(Path(place).name, beside, n=1)
-        return f"there is no file {place} beside this one" + (f"; did you mean {close[0]}?" if close else "")
+        return f"there is no file {place} in the same folder" + (f"; did you mean {close[0]}?" if close else "")
     try:
         tree = ast.parse(source.read_text(encoding="utf-8"))
     except SyntaxError as error:
@@ -49,7 +49,7 @@ def _problem_with_module(name: str) -> str | None:
         return f'"{name}" is neither a file nor a module; write "FILE.py:FUNCTION" or "MODULE:FUNCTION"'
     # Only the outermost package: to look further would run its code.
     if importlib.util.find_spec(name.partition(".")[0]) is None:
-        return f'there is no module {name}; install it, or write "FILE.py:FUNCTION" for a file beside this one'
+        return f'module {name} does not exist; install it, or write "FILE.py:FUNCTION" for a file in the same folder'
     return None
 
 

@@ -132,8 +132,8 @@ class Registry:
             return self._as_it_stands(self._read(self._file(name)))
         except FileNotFoundError:
             known = [run.name for run in self.all()]
-            names = f"; known are {', '.join(known)}" if known else ""
-            raise PipelineNotFoundError(f"there is no pipeline {name} in {self.folder}{names}") from None
+            names = f"; existing pipelines: {', '.join(known)}" if known else ""
+            raise PipelineNotFoundError(f"pipeline {name} does not exist in {self.folder}{names}") from None
 
     def all(self) -> list[Run]:
         """The last run of each pipeline, by name."""
@@ -154,7 +154,7 @@ class Registry:
         """Remove what is remembered; not its checkpoint."""
         run = self.load(name)
         if run.state in ALIVE:
-            raise PipelineError(f"pipeline {name} is running (pid {run.pid}); penstock pipeline stop {name} first")
+            raise PipelineError(f"pipeline {name} is running (pid {run.pid}); run penstock pipeline stop {name} first")
         # One that starts at this moment has its lock already, and has not said so yet.
         with self.running(name):
             for suffix in (".json", ".log", ".lock"):
@@ -192,7 +192,7 @@ class Registry:
             except BlockingIOError:
                 raise PipelineError(self._taken(name)) from None
             if not _is_there(path, lock.fileno()):
-                raise PipelineError(f"pipeline {name} was forgotten at this moment; run it again")
+                raise PipelineError(f"pipeline {name} was removed just now; run it again")
             yield
 
     def _taken(self, name: str) -> str:
@@ -200,9 +200,7 @@ class Registry:
             who = f" (pid {self._read(self._file(name)).pid})"
         except (FileNotFoundError, PipelineError):
             who = ""
-        return (
-            f"pipeline {name} is running already{who}; penstock pipeline stop {name}, or run this one with --name OTHER"
-        )
+        return f"pipeline {name} is already running{who}; run penstock pipeline stop {name} first, or use --name OTHER for this one"
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.json"
@@ -211,14 +209,14 @@ class Registry:
         try:
             return msgspec.json.decode(path.read_bytes(), type=Run)
         except msgspec.DecodeError as error:
-            raise PipelineError(f"{path} does not hold a run ({error}); move it away") from error
+            raise PipelineError(f"{path} is damaged ({error}); delete it, or move it to another folder") from error
 
     def _as_it_stands(self, run: Run) -> Run:
         if run.state not in ALIVE or lives(run.pid, run.birth):
             return run
-        reason = f"its process (pid {run.pid}) is gone without a word, killed or crashed"
+        reason = f"its process (pid {run.pid}) was killed or crashed"
         return msgspec.structs.replace(
-            run, state=PipelineState.FAILED, reason=f"{reason}; run it again to go on from its checkpoint"
+            run, state=PipelineState.FAILED, reason=f"{reason}; run it again to continue from its checkpoint"
         )
 
 

@@ -271,7 +271,7 @@ class Execution:
         settings = self._settings
         if settings.streams and not settings.checkpoint and not settings.master.startswith("local"):
             raise PipelineUsageError(
-                f"on {settings.master} the checkpoint must lie where driver and executors both reach it; "
+                f"on {settings.master} the checkpoint must be in a place that the driver and the executors can both reach; "
                 'write checkpoint = "s3a://..." or a shared folder in [pipeline], or give --checkpoint'
             )
 
@@ -309,20 +309,20 @@ class Execution:
         return patiently(started.writer.start, lambda error: self._note_busy(started, error))
 
     def _note_busy(self, started: _Started, error: BaseException) -> None:
-        self.note(f"{started.name}: {_reason(error)} This machine is busy; it begins again.")
+        self.note(f"{started.name}: {_reason(error)} This machine is busy; the query is restarted.")
 
     def _advice(self, reason: str) -> str:
         """What an option of Spark's source is called in a pipeline; the source itself does not know that it is in one."""
         if DATA_LOSS not in reason:
             return ""
         if self._settings.kind == "archive":
-            return " In an archive that option is --skip-lost."
+            return " For an archive, this option is --skip-lost."
         told = forget = ""
         if self._settings.kind == STEPS:
-            told = f' In a pipeline file write options = {{ {DATA_LOSS} = "false" }} in [source].'
+            told = f' In a pipeline file, write options = {{ {DATA_LOSS} = "false" }} in [source].'
         if not self._settings.checkpoint:
             forget = f" (penstock pipeline forget {self.name} --checkpoint does)"
-        return f"{told} Or begin anew: remove its checkpoint {self.checkpoint}{forget}."
+        return f"{told} Or start over: remove the checkpoint {self.checkpoint}{forget}."
 
     def _remember(self, **changes: object) -> None:
         self._run = msgspec.structs.replace(self._run, updated_at_ms=now_ms(), **changes)

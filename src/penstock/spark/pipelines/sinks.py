@@ -19,7 +19,7 @@ def writer_of(frame: DataFrame, sink: SinkTable, bootstrap: str, *, query_name: 
     """The writer of one sink; ``query_name`` is what its query will be called."""
     if not frame.isStreaming:
         raise PipelineUsageError(
-            f"{sink.from_} is no stream: all that it reads is static; take static out of one source"
+            f"{sink.from_} is not a stream, because all its sources are static; remove static from one source"
         )
     options = {name: str(value) for name, value in sink.options.items()}
     if sink.kind is SinkKind.TOPIC:

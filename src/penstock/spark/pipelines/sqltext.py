@@ -70,7 +70,7 @@ def slips_of(sql: str) -> list[Slip]:
     for token in tokens:
         if token.kind == "open":
             what = "comment" if token.text == "/*" else f"quote {token.text}"
-            return [Slip(token.line, f"the {what} is never closed")]
+            return [Slip(token.line, f"the {what} is not closed")]
     return [*_wrong_beginning(tokens[0]), *_brackets(tokens)]
 
 
@@ -78,10 +78,10 @@ def _wrong_beginning(first: Token) -> Iterator[Slip]:
     if first.upper in _WRITES:
         yield Slip(
             first.line,
-            f"a step is a query, and {first.upper} is none; write SELECT ..., and say in [[sinks]] where rows go",
+            f"{first.upper} is not allowed: a step is a query; write SELECT ..., and specify the target in [[sinks]]",
         )
     elif first.text != "(" and first.upper not in _BEGINS:
-        yield Slip(first.line, f"a query begins with SELECT, WITH, FROM or VALUES, and not with {first.text}")
+        yield Slip(first.line, f"a query starts with SELECT, WITH, FROM or VALUES, not with {first.text}")
 
 
 def _brackets(tokens: list[Token]) -> Iterator[Slip]:
@@ -91,11 +91,11 @@ def _brackets(tokens: list[Token]) -> Iterator[Slip]:
             opened.append(token)
         elif token.text == ")":
             if not opened:
-                yield Slip(token.line, "a ) too many")
+                yield Slip(token.line, "there is an extra )")
                 return
             opened.pop()
     if opened:
-        yield Slip(opened[-1].line, "a ( is never closed")
+        yield Slip(opened[-1].line, "a closing ) is missing")
 
 
 def views_read(sql: str) -> list[tuple[str, int]]:

@@ -18,7 +18,7 @@ from penstock.spark.pipelines.values import CORRUPT, RECORD_COLUMNS, interval_of
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-BAD_REASON: Final = "the value is not JSON, or does not fit the schema"
+BAD_REASON: Final = "the value is not JSON, or does not match the schema"
 _PARSING: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "allowSingleQuotes": "false"}
 
 

@@ -41,7 +41,7 @@ def duration_ms(text: str) -> int:
     """``"10s"``, ``"5 minutes"``, ``"250ms"``."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f'got "{text}", wanted a time span as "10s", "5 minutes" or "2 hours"')
+        raise ValueError(f'got "{text}", expected a duration such as "10s", "5 minutes" or "2 hours"')
     unit = found[2].lower()
     scale = _UNIT_MS["ms" if unit.startswith("mill") or unit == "ms" else unit[0]]
     return int(found[1]) * scale
@@ -61,7 +61,7 @@ def trigger_of(text: str) -> Trigger:
     try:
         return Trigger(every_ms=duration_ms(text))
     except ValueError:
-        raise ValueError(f'got "{text}", wanted a time span as "10s", or "once"') from None
+        raise ValueError(f'got "{text}", expected a duration such as "10s", or "once"') from None
 
 
 def start_options(start: str | Mapping[str, Mapping[str, int]]) -> dict[str, str]:
@@ -73,7 +73,7 @@ def start_options(start: str | Mapping[str, Mapping[str, int]]) -> dict[str, str
         return {"startingOffsets": text}
     if text.startswith("{"):
         return {"startingOffsets": json.dumps(_offsets(text))}
-    unix_ms = moment_ms(text, 'wanted "earliest", "latest", a time as "2026-03-01T12:00:00Z", or offsets')
+    unix_ms = moment_ms(text, 'expected "earliest", "latest", a time such as "2026-03-01T12:00:00Z", or offsets')
     return {"startingTimestamp": str(unix_ms), "startingOffsetsByTimestampStrategy": "latest"}
 
 
@@ -84,11 +84,13 @@ def _offsets(text: str) -> dict[str, dict[str, int]]:
         raise ValueError(f'the offsets are not JSON ({error.msg}); write {{"orders": {{"0": 42}}}}') from None
     for partitions in found.values():
         if not isinstance(partitions, dict) or not all(type(offset) is int for offset in partitions.values()):
-            raise ValueError('the offsets are not numbers by topic and partition; write {"orders": {"0": 42}}')
+            raise ValueError('the offsets must be numbers by topic and partition; write {"orders": {"0": 42}}')
     return {str(topic): dict(partitions) for topic, partitions in found.items()}
 
 
-def moment_ms(text: str, wanted: str = 'wanted a time as "2026-03-01T12:00:00Z", or a date as "2026-03-01"') -> int:
+def moment_ms(
+    text: str, wanted: str = 'expected a time such as "2026-03-01T12:00:00Z", or a date such as "2026-03-01"'
+) -> int:
     """Milliseconds since 1970 of a date (midnight, UTC) or of a time that says its zone. ``wanted``: all that may stand there."""
     try:
         moment = datetime.fromisoformat(text)
@@ -96,7 +98,7 @@ def moment_ms(text: str, wanted: str = 'wanted a time as "2026-03-01T12:00:00Z",
         raise ValueError(f'got "{text}", {wanted}') from None
     if moment.tzinfo is None:
         if "T" in text or ":" in text:
-            raise ValueError(f'the time "{text}" says no zone; write "{text}Z" for UTC, or "{text}+02:00"')
+            raise ValueError(f'the time "{text}" has no time zone; write "{text}Z" for UTC, or "{text}+02:00"')
         moment = moment.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000)
 
@@ -106,7 +108,7 @@ def check_schema(text: str) -> None:
     names: set[str] = set()
     for part in _fields(text):
         if not part.strip():
-            raise ValueError('a comma too many; write "id INT, amount DOUBLE"')
+            raise ValueError('there is an extra comma; write "id INT, amount DOUBLE"')
         found = _FIELD.match(part)
         if found is None or found[2] is None:
             raise ValueError(f'"{part.strip()}" has no type; write "{part.strip()} STRING"')
@@ -117,24 +119,26 @@ def check_schema(text: str) -> None:
         for keys in _MAP.findall(part):
             if keys.upper() != "STRING":
                 raise ValueError(
-                    f"{found[1]} is a map by {keys}, and the keys of JSON are text; write MAP<STRING, ...>"
+                    f"{found[1]} is a map with {keys} keys, but keys in JSON are strings; write MAP<STRING, ...>"
                 )
         if found[2].upper() not in _TYPES:
             close = get_close_matches(found[2].upper(), _TYPES, n=1)
             meant = (
-                f"did you mean {close[0]}?" if close else "it is one of Spark's, as STRING, INT, DOUBLE or TIMESTAMP"
+                f"did you mean {close[0]}?"
+                if close
+                else "use one of Spark's types, such as STRING, INT, DOUBLE or TIMESTAMP"
             )
-            raise ValueError(f"{found[1]} has the type {found[2]}; {meant}")
+            raise ValueError(f"{found[1]} has the unknown type {found[2]}; {meant}")
         # Spark does not tell capitals apart.
         name = found[1].strip("`").lower()
         if name in names:
-            raise ValueError(f"{found[1]} stands twice; name each field once, whatever its capitals")
+            raise ValueError(f"{found[1]} appears twice; name each field once (upper and lower case are the same)")
         names.add(name)
     for name in RECORD_COLUMNS:
         if f"_{name}" in names:
-            raise ValueError(f"_{name} is the record's own, and there by itself; leave it out")
+            raise ValueError(f"_{name} is a column of every record and added automatically; remove it")
     if CORRUPT in names:
-        raise ValueError(f"{CORRUPT} is there by itself, with the value when it does not fit; leave it out")
+        raise ValueError(f"{CORRUPT} is added automatically and contains values that do not match; remove it")
 
 
 def _fields(text: str) -> list[str]:

@@ -32,8 +32,7 @@ def open_sink(address: str, name: str, *, remember_ms: int | None = None) -> Ope
             return client.open(name, remember_ms=remember_ms)
     except CannotConnect as error:
         raise CannotConnect(
-            f"the broker says that it takes exactly-once writes at {address} (its HTTP listener), and that cannot be reached from "
-            f"here: start it with --http on an address that driver and executors reach ({error})"
+            f"the HTTP listener of the broker, {address}, is needed for exactly-once writes and cannot be reached from here: start the broker with --http on an address that the driver and the executors can reach ({error})"
         ) from error
 
 
@@ -61,21 +60,20 @@ def commit(address: str, staged: Sequence[Staged]) -> None:
     staging_ids = {message.staging_id for message in staged if message.parts}
     if len(staging_ids) > 1:
         raise ClientError(
-            f"the sink {sink!r} was deleted while the tasks of batch {batch_id} staged their rows, so some of them are gone; nothing is "
-            "committed. Run the batch again"
+            f"the sink {sink!r} was deleted while the tasks of batch {batch_id} staged their rows, so some of them are lost; nothing was committed. Run the batch again"
         )
     told: set[str] = set()
 
     def tell(error: ClientError) -> None:
         if str(error) not in told:
             told.add(str(error))
-            LOG.warning("batch %d is staged and waits to be committed by the sink %s: %s", batch_id, sink, error)
+            LOG.warning("batch %d is staged and waits for its commit by the sink %s: %s", batch_id, sink, error)
 
     with SinkClient(address) as client:
         done = client.commit(sink, batch_id, parts, staging_id=staging_ids.pop(), on_wait=tell)
     if done.dropped:
         LOG.warning(
-            "%d records of batch %d went nowhere: their topic was deleted while they were committed",
+            "%d records of batch %d were dropped: their topic was deleted while they were committed",
             done.dropped,
             batch_id,
         )
@@ -98,11 +96,11 @@ def not_committed(address: str, sink: str, batch_id: int, error: ClientError) ->
     if is_dropped:
         return error
     known = (
-        "Whether its rows are in the topic, or will be, is not known"
+        "It is unknown whether its rows are in the topic or will be appended later"
         if is_dropped is None
-        else "The rows are with the broker, which appends them by itself when it can: run again, this would append them twice"
+        else "The broker has the rows and will append them when it can: running this again would append them twice"
     )
-    return ClientError(f"{error}. {known}. penstock sink show {sink} tells how it ended")
+    return ClientError(f"{error}. {known}. To see the result, run penstock sink show {sink}")
 
 
 def forget(address: str, sink: str) -> None:
@@ -117,4 +115,4 @@ def forget(address: str, sink: str) -> None:
 def _log_kept(sink: str, error: ClientError) -> None:
     if isinstance(error, RequestRefused) and error.is_not_found:
         return
-    LOG.warning("the sink %s stays with the broker until it was idle for long: %s", sink, error)
+    LOG.warning("the sink %s was not deleted and remains until it expires: %s", sink, error)

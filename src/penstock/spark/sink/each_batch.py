@@ -69,7 +69,6 @@ class EachBatch:
         wanted = [query for query in session.streams.active if self._query_name in ("", query.name)]
         if len(wanted) != 1:
             raise RuntimeError(
-                f"{len(wanted)} queries of this session may be the one that this is a batch of: give the stream a queryName of its own, and "
-                "each_batch the same query_name"
+                f"{len(wanted)} queries of this session could own this batch: set a unique queryName for the stream, and pass the same query_name to each_batch"
             )
         return str(wanted[0].id)

@@ -64,12 +64,12 @@ def layout_of(schema: StructType, *, topic_given: bool, keep_timestamp: bool) ->
     """Where the fields stand; OptionError for a column that is missing or of another type."""
     if not topic_given and TOPIC not in schema.fieldNames():
         raise OptionError(
-            "nothing says which topic to write to: name one with the option 'topic', or add a column 'topic' of type string"
+            "the topic to write to is missing: set the option 'topic', or add a column 'topic' of type string"
         )
     if VALUE not in schema.fieldNames():
         raise OptionError(
-            f"the required column 'value' is missing (there are: {', '.join(schema.fieldNames()) or 'none'}): make one, "
-            'for example with selectExpr("to_json(struct(*)) AS value")'
+            f"the required column 'value' is missing (there are: {', '.join(schema.fieldNames()) or 'none'}): "
+            'add it, for example with selectExpr("to_json(struct(*)) AS value")'
         )
     # As in Spark's Kafka connector the option wins, and then nobody looks at the column.
     topic = None if topic_given else _place(schema, TOPIC, "string", lambda kind: isinstance(kind, StringType))
@@ -82,9 +82,7 @@ def layout_of(schema: StructType, *, topic_given: bool, keep_timestamp: bool) ->
     if keep_timestamp:
         timestamp = _place(schema, TIMESTAMP, "timestamp", _is_timestamp)
         if timestamp is None:
-            raise OptionError(
-                "keepTimestamp is on, but there is no column 'timestamp': add it, or leave the option out"
-            )
+            raise OptionError("keepTimestamp is on, but there is no column 'timestamp': add it, or remove the option")
     return RowLayout(value=value, key=key, headers=headers, topic=topic, partition=partition, timestamp=timestamp)
 
 
@@ -126,7 +124,7 @@ def _place(schema: StructType, name: str, wanted: str, fits: Callable[[DataType]
     place = schema.fieldNames().index(name)
     kind = schema[place].dataType
     if not fits(kind):
-        raise OptionError(f"the column {name!r} is of type {kind.simpleString()}, and must be {wanted}: cast it")
+        raise OptionError(f"the column {name!r} has type {kind.simpleString()}, but must be {wanted}: cast it")
     return place
 
 

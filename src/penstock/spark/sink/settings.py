@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 REFUSED: Final[Mapping[str, str]] = {
     "kafka.key.serializer": "a key is written as the bytes of its column: cast the column 'key' instead",
     "kafka.value.serializer": "a value is written as the bytes of its column: cast the column 'value' instead",
-    "kafka.interceptor.classes": "no Java class runs here: change the rows before they are written",
-    "kafka.partitioner.class": "no Java class runs here: choose partitions with a column 'partition'",
-    "kafka.transactional.id": "writes are exactly-once already: leave it out (and exactlyOnce at true)",
+    "kafka.interceptor.classes": "Java classes are not supported: change the rows before they are written",
+    "kafka.partitioner.class": "Java classes are not supported: select partitions with a column 'partition'",
+    "kafka.transactional.id": "writes are already exactly-once: remove this option (and leave exactlyOnce at true)",
 }
 ACKS: Final[Mapping[str, Acks]] = {"all": Acks.ALL, "-1": Acks.ALL, "1": Acks.LEADER, "0": Acks.NONE}
 SINK_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -53,10 +53,10 @@ def settings_of(given: Mapping[str, str]) -> WriterSettings:
             raise OptionError(f"the option {name!r} is not supported: {why}")
     protocol = options.get("kafka.security.protocol", "PLAINTEXT").strip().upper()
     if protocol != "PLAINTEXT":
-        raise OptionError(f"the option 'kafka.security.protocol' is {protocol}: this sink speaks PLAINTEXT alone")
+        raise OptionError(f"the option 'kafka.security.protocol' is {protocol}: this sink supports only PLAINTEXT")
     topic = options.get("topic")
     if topic is not None and not topic.strip():
-        raise OptionError("the option 'topic' is empty: name the topic to write to")
+        raise OptionError("the option 'topic' is empty: set it to the topic to write to")
     exactly_once = options.flag("exactlyOnce", default=True)
     sink_name, batch_id = _sink(options, exactly_once=exactly_once)
     return WriterSettings(
@@ -78,7 +78,7 @@ def _sink(options: SparkOptions, *, exactly_once: bool) -> tuple[str | None, int
     if name is not None and SINK_NAME.fullmatch(name) is None:
         raise OptionError(f"the option 'sinkName' is {name!r}: write 1 to 200 letters, digits, '.', '_' or '-'")
     if not exactly_once and (name is not None or batch_id is not None):
-        raise OptionError("the options 'sinkName' and 'batchId' mean something only with exactlyOnce=true")
+        raise OptionError("the options 'sinkName' and 'batchId' require exactlyOnce=true")
     return name, batch_id
 
 

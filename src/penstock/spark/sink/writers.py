@@ -52,12 +52,12 @@ def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: b
     """The writer of ``df.write``."""
     if overwrite:
         raise OptionError(
-            'a topic cannot be written with mode("overwrite"), which would mean to delete its records: use mode("append")'
+            'a topic does not support mode("overwrite"), which would delete its records: use mode("append")'
         )
     settings = settings_of(options)
     layout = _layout(settings, schema)
     if (settings.sink_name is None) != (settings.batch_id is None):
-        raise OptionError("the options 'sinkName' and 'batchId' belong together: give both, or neither")
+        raise OptionError("the options 'sinkName' and 'batchId' belong together: set both, or neither")
     with connected(settings.options) as cluster:
         if settings.topic is not None:
             ensure_topic(cluster, settings.topic)
@@ -75,7 +75,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: 
     del overwrite
     settings = settings_of(options)
     if settings.batch_id is not None:
-        raise OptionError("the option 'batchId' is for df.write: a stream numbers its batches by itself")
+        raise OptionError("the option 'batchId' is for df.write: a stream numbers its own batches")
     return StreamWriter(settings, _layout(settings, schema))
 
 
@@ -170,9 +170,8 @@ def stage_rows(
     last = opened.last_batch_id
     if last is not None and batch_id < last:
         raise CheckpointError(
-            f"batch {batch_id} comes after batch {last} was committed by the sink {opened.sink!r}: the checkpoint is older than what "
-            "the topic has, and to go on would lose or repeat records. Use the newest checkpoint; or start a new one with "
-            "another sinkName, and choose where it starts"
+            f"batch {batch_id} was started after the sink {opened.sink!r} committed batch {last}: the checkpoint is older than "
+            "the topic, and continuing would lose or repeat records. Use the newest checkpoint; or start a new one with another sinkName, and set its starting offsets"
         )
     if last == batch_id:
         # Drained, and not left: what stands before the sink may keep state, and saves it when its last row is taken.
@@ -230,7 +229,7 @@ def sink_address(cluster: Cluster) -> str:
         return http_addresses(cluster)
     except NoHttpListener as error:
         raise OptionError(
-            f"{error}. With the option exactlyOnce=false rows are produced directly, at least once, which every Kafka broker can"
+            f"{error}. With the option exactlyOnce=false, rows are produced directly, at least once, which every Kafka broker supports"
         ) from error
 
 
@@ -243,5 +242,5 @@ def _batch_of_query() -> tuple[str, int]:
     query_id = None if task is None else task.getLocalProperty(QUERY_ID)
     batch_id = None if task is None else task.getLocalProperty(BATCH_ID)
     if query_id is None or batch_id is None:
-        raise RuntimeError("Spark did not say which query and batch this task is of: use the option exactlyOnce=false")
+        raise RuntimeError("Spark did not identify the query and batch of this task: use the option exactlyOnce=false")
     return query_id, int(batch_id)

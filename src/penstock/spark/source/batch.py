@@ -75,7 +75,7 @@ class RecordsReader(DataSourceReader):
             if each.to_offset > end:
                 report_data_loss(
                     f"{each.topic}/{each.partition} ends at offset {end}: {self._settings.end.option} asks for "
-                    f"{each.to_offset}, and offsets {max(end, each.from_offset)} to {each.to_offset - 1} are not there.",
+                    f"{each.to_offset}, and offsets {max(end, each.from_offset)} to {each.to_offset - 1} do not exist.",
                     fail=self._settings.fail_on_data_loss,
                 )
                 each = replace(each, to_offset=end)  # noqa: PLW2901  what is there of it
@@ -110,21 +110,20 @@ def check_found(found: FoundPartitions) -> None:
         raise missing(found.missing)
     if found.missing_partitions:
         raise SourceError(
-            f"there is no partition {show(found.missing_partitions)}: correct the option assign, or add partitions to the topic"
+            f"partition {show(found.missing_partitions)} does not exist: correct the option assign, or add partitions to the topic"
         )
 
 
 def missing(topics: Iterable[str]) -> SourceError:
-    """The refusal of a query on topics that are not there."""
+    """The refusal of a query on topics that do not exist."""
     names = ", ".join(sorted(topics))
     return SourceError(
-        f"there is no topic {names}: create it first (penstock topic create), or use subscribePattern, "
-        "which takes topics as they appear"
+        f"topic {names} does not exist: create it first (penstock topic create), or use subscribePattern, "
+        "which includes topics as they are created"
     )
 
 
 def _ends_before_it_starts(each: OffsetRange, start: Bound, end: Bound) -> OptionError:
     return OptionError(
-        f"{each.topic}/{each.partition} would start at offset {each.from_offset} ({start.option}) behind its end, "
-        f"{each.to_offset} ({end.option}). Start earlier; or was the topic deleted and made anew?"
+        f"{each.topic}/{each.partition} would start at offset {each.from_offset} ({start.option}), after its end, {each.to_offset} ({end.option}). Start earlier, or check whether the topic was deleted and created again"
     )

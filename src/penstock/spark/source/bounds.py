@@ -68,9 +68,13 @@ def ending(options: SparkOptions) -> Bound:
 def check_batch(start: Bound, end: Bound) -> None:
     """What a query that ends cannot start or end with."""
     if start.mentions(LATEST):
-        raise OptionError(f"{start.option} cannot be latest (-1) in a batch query: nothing would be read; use earliest")
+        raise OptionError(
+            f"{start.option} cannot be latest (-1) in a batch query, because nothing would be read; use earliest"
+        )
     if end.mentions(EARLIEST):
-        raise OptionError(f"{end.option} cannot be earliest (-2) in a batch query: nothing would be read; use latest")
+        raise OptionError(
+            f"{end.option} cannot be earliest (-2) in a batch query, because nothing would be read; use latest"
+        )
     if start.kind is not end.kind or start.kind not in (BoundKind.OFFSETS, BoundKind.TIMESTAMPS):
         return
     if start.by_partition.keys() != end.by_partition.keys():
@@ -81,12 +85,12 @@ def check_batch(start: Bound, end: Bound) -> None:
     for place, first in start.by_partition.items():
         last = end.by_partition[place]
         if 0 <= last < first:
-            raise OptionError(f"{start.option} of {place[0]}/{place[1]} is {first}, behind {end.option}, {last}")
+            raise OptionError(f"{start.option} of {place[0]}/{place[1]} is {first}, after {end.option}, {last}")
 
 
 def parse_offsets(text: str, option: str, example: str = _OFFSETS_EXAMPLE) -> Offsets:
     """Offsets, or times, by topic and partition."""
-    wrong = OptionError(f"the option {option} is JSON such as {example}, not {text!r}")
+    wrong = OptionError(f"the option {option} must be JSON such as {example}, not {text!r}")
     try:
         found = json.loads(text)
     except ValueError:
@@ -112,13 +116,13 @@ def show(partitions: Mapping[TopicPartition, int] | frozenset[TopicPartition]) -
 def _strategy(options: SparkOptions) -> bool:
     text = options.get(STRATEGY, "error").strip().lower()
     if text not in ("error", "latest"):
-        raise OptionError(f"the option {STRATEGY} is error or latest, not {text!r}")
+        raise OptionError(f"the option {STRATEGY} must be error or latest, not {text!r}")
     return text == "latest"
 
 
 def _check_times(option: str, times_ms: Iterable[int]) -> None:
     if any(time_ms > _TIME_MS_MAX for time_ms in times_ms):
-        raise OptionError(f"the option {option} has a time above {_TIME_MS_MAX}; give milliseconds since 1970")
+        raise OptionError(f"the option {option} has a time above {_TIME_MS_MAX}; use milliseconds since 1970")
 
 
 def _bound(options: SparkOptions, which: str, default: BoundKind, *, no_match_is_latest: bool) -> Bound:
@@ -127,7 +131,7 @@ def _bound(options: SparkOptions, which: str, default: BoundKind, *, no_match_is
         try:
             timestamp_ms = int(options[option].strip())
         except ValueError:
-            raise OptionError(f"the option {option} is milliseconds since 1970, not {options[option]!r}") from None
+            raise OptionError(f"the option {option} must be milliseconds since 1970, not {options[option]!r}") from None
         _check_times(option, [timestamp_ms])
         return Bound(BoundKind.TIMESTAMP, option, timestamp_ms=timestamp_ms, no_match_is_latest=no_match_is_latest)
     option = f"{which}OffsetsByTimestamp"

@@ -75,7 +75,7 @@ class Edges:
             back = {place: offset for place, offset in found.items() if offset < known.get(place, 0)}
             if not back or not left:
                 break
-            LOG.warning("the end of %s went back; asking again in %d ms, %d times more", show(back), interval_ms, left)
+            LOG.warning("the end of %s decreased; retrying in %d ms, %d more times", show(back), interval_ms, left)
             sleep(interval_ms / 1000)
         return found
 
@@ -108,7 +108,7 @@ class Edges:
             return self._by_time(bound, dict.fromkeys(partitions, bound.timestamp_ms))
         if bound.by_partition.keys() != partitions:
             raise OptionError(
-                f"{bound.option} must name every partition that is read, and no other. It names "
+                f"{bound.option} must name exactly the partitions that are read. It names "
                 f"{show(bound.by_partition)}; there are {show(partitions)}. "
                 "In startingOffsets and endingOffsets, -1 is latest and -2 earliest"
             )
@@ -121,8 +121,7 @@ class Edges:
         for place, offset in sorted(self.first_at_or_after(times_ms).items()):
             if offset is None and not bound.no_match_is_latest:
                 raise OptionError(
-                    f"{place[0]}/{place[1]} has no record at or after {times_ms[place]} ({bound.option}). Set "
-                    "startingOffsetsByTimestampStrategy to latest to start with what comes next, or give an earlier time"
+                    f"{place[0]}/{place[1]} has no record at or after {times_ms[place]} ({bound.option}). Set startingOffsetsByTimestampStrategy to latest to start with new records, or use an earlier time"
                 )
             offsets[place] = LATEST if offset is None else offset
         return offsets

@@ -107,8 +107,8 @@ def tasks(edges: Edges, ranges: Sequence[OffsetRange], settings: SourceSettings)
             parts += [LakePart(each.topic, each.partition, split) for split in archived]
         elif not each.from_earliest:
             report_data_loss(
-                f"{each.topic}/{each.partition} begins at offset {first} now: offsets {below.from_offset} to "
-                f"{below.to_offset - 1}, which this query was to read, are gone.",
+                f"{each.topic}/{each.partition} now starts at offset {first}: offsets {below.from_offset} to "
+                f"{below.to_offset - 1}, which this query needs, were deleted.",
                 fail=fail,
             )
         from_broker.append(replace(each, from_offset=first))

@@ -52,7 +52,9 @@ def selection_of(options: SparkOptions) -> Selection:
     if name == "subscribe":
         topics = frozenset(topic.strip() for topic in value.split(",") if topic.strip())
         if not topics:
-            raise OptionError(f'the option subscribe names no topic: it is {options[name]!r}; write "orders,payments"')
+            raise OptionError(
+                f'the option subscribe contains no topic: it is {options[name]!r}; write "orders,payments"'
+            )
         return Selection(topics=topics)
     if name == "subscribePattern":
         return Selection(pattern=_pattern(value))
@@ -70,7 +72,7 @@ def find(cluster: Cluster, selection: Selection) -> FoundPartitions:
     info = cluster.describe(sorted(selection.topics))
     internal = sorted(name for name, topic in info.topics.items() if topic.internal)
     if internal:
-        raise OptionError(f"the topic {internal[0]} is the broker's own and is not read as a table")
+        raise OptionError(f"the topic {internal[0]} is internal and cannot be read as a table")
     for name, code in info.errors.items():
         if code != UNKNOWN_TOPIC_OR_PARTITION:
             raise BrokerRefused(code, f"topic {name!r}")
@@ -93,12 +95,12 @@ def _pattern(text: str) -> str:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise OptionError(f"the option subscribePattern is no pattern: {error}: {text!r}") from None
+        raise OptionError(f"the option subscribePattern is not a valid pattern: {error}: {text!r}") from None
     return pattern
 
 
 def _assigned(text: str) -> frozenset[TopicPartition]:
-    wrong = OptionError(f"the option assign names partitions as {_ASSIGN_EXAMPLE}, not as {text!r}")
+    wrong = OptionError(f"the option assign must have the form {_ASSIGN_EXAMPLE}, not {text!r}")
     try:
         found = json.loads(text)
     except ValueError:
@@ -111,5 +113,5 @@ def _assigned(text: str) -> frozenset[TopicPartition]:
             raise wrong
         partitions.update((topic, index) for index in indexes)
     if not partitions:
-        raise OptionError(f"the option assign names no partition; write for example {_ASSIGN_EXAMPLE}")
+        raise OptionError(f"the option assign names no partition; write, for example, {_ASSIGN_EXAMPLE}")
     return frozenset(partitions)

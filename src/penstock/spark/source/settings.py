@@ -23,13 +23,12 @@ _INT32_MAX: Final = 2**31 - 1
 
 REFUSED: Final = {
     "kafka.auto.offset.reset": (
-        "set startingOffsets to earliest or latest instead: the query keeps its own offsets, "
-        "so that nothing is missed when topics or partitions appear"
+        "set startingOffsets to earliest or latest instead: the query tracks its own offsets, so that nothing is missed when topics or partitions are added"
     ),
     "kafka.key.deserializer": "keys are read as bytes; cast them in the query, for example CAST(key AS STRING)",
     "kafka.value.deserializer": "values are read as bytes; cast them in the query, for example CAST(value AS STRING)",
-    "kafka.enable.auto.commit": "offsets are kept in the checkpoint; kafka.group.id shows them as a group's as well",
-    "kafka.interceptor.classes": "an interceptor could change what is read",
+    "kafka.enable.auto.commit": "offsets are stored in the checkpoint; kafka.group.id also commits them for a group",
+    "kafka.interceptor.classes": "an interceptor could change the records",
 }
 USED: Final = frozenset(
     {
@@ -80,7 +79,7 @@ def batch_settings(options: SparkOptions) -> SourceSettings:
     check_batch(settings.start, settings.end)
     for name in _BATCH_IGNORES:
         if name in options:
-            LOG.warning("the option %s is for streams and does nothing in a batch query", name)
+            LOG.warning("the option %s is for streams and has no effect in a batch query", name)
     return settings
 
 
@@ -131,7 +130,7 @@ def _settings(options: SparkOptions, default_start: BoundKind) -> SourceSettings
 def _read_committed(options: SparkOptions) -> bool:
     level = options.get("kafka.isolation.level", "read_uncommitted").strip().lower()
     if level not in ("read_committed", "read_uncommitted"):
-        raise OptionError(f"the option kafka.isolation.level is read_committed or read_uncommitted, not {level!r}")
+        raise OptionError(f"the option kafka.isolation.level must be read_committed or read_uncommitted, not {level!r}")
     return level == "read_committed"
 
 
@@ -141,12 +140,12 @@ def _check_kafka_options(options: SparkOptions) -> None:
             raise OptionError(f"the option {name} is not supported: {instead}")
     protocol = options.get("kafka.security.protocol", "PLAINTEXT").strip().upper()
     if protocol != "PLAINTEXT":
-        raise OptionError(f"kafka.security.protocol is {protocol}: this source speaks PLAINTEXT alone")
+        raise OptionError(f"kafka.security.protocol is {protocol}: this source supports only PLAINTEXT")
 
 
 def _say_what_does_nothing(options: SparkOptions) -> None:
     unused = sorted(name for name in options if name.startswith("kafka.") and name not in USED)
     if unused:
-        LOG.warning("these options are known to Kafka's client and do nothing here: %s", ", ".join(unused))
+        LOG.warning("these options of Kafka's client have no effect here: %s", ", ".join(unused))
     if "kafka.group.id" in options and "groupIdPrefix" in options:
-        LOG.warning("groupIdPrefix does nothing beside kafka.group.id")
+        LOG.warning("groupIdPrefix has no effect together with kafka.group.id")

@@ -123,7 +123,7 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if never_seen and self._settings.fail_on_data_loss:
             raise missing(never_seen)
         if never_seen - self._told_missing:
-            LOG.warning("there is no topic %s; the query goes on without it", ", ".join(sorted(never_seen)))
+            LOG.warning("topic %s does not exist; the query continues without it", ", ".join(sorted(never_seen)))
         self._told_missing = never_seen
         return found.partitions
 
@@ -178,7 +178,7 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for (topic, partition), offset in begins.items():
             if offset:
                 report_data_loss(
-                    f"the new partition {topic}/{partition} begins at offset {offset}, not at 0.",
+                    f"the new partition {topic}/{partition} starts at offset {offset}, not at 0.",
                     fail=self._settings.fail_on_data_loss,
                 )
         return begins
@@ -199,8 +199,7 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 def _report_gone(places: frozenset[TopicPartition], *, fail: bool) -> None:
     if places:
         report_data_loss(
-            f"{show(places)} {'is' if len(places) == 1 else 'are'} gone: the topic was deleted, or the options of the query do "
-            "not name it any more.",
+            f"{show(places)} {'is' if len(places) == 1 else 'are'} missing: the topic was deleted, or the options of the query no longer include it.",
             fail=fail,
         )
 
@@ -209,8 +208,7 @@ def _report_back(place: TopicPartition, known: int, end: int, *, fail: bool) -> 
     """Whether a partition ends before what was read of it."""
     if end < known:
         report_data_loss(
-            f"{place[0]}/{place[1]} ended at offset {known} and ends at {end} now: the topic was deleted and "
-            "made anew, or the query was told to start beyond its end.",
+            f"{place[0]}/{place[1]} ended at offset {known} and now ends at {end}: the topic was deleted and created again, or the query started past its end.",
             fail=fail,
         )
     return end < known

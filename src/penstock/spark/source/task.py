@@ -88,7 +88,9 @@ def read_range(wanted: OffsetRange, settings: SourceSettings, schema: StructType
             rest = replace(reading, from_offset=at, from_earliest=reading.from_earliest and at == reading.from_offset)
             left, archived = _what_is_left(rest, settings, error)
         except RequestTimeout as error:
-            raise SourceError(f"{wanted}: {error}. Run the query again; is the broker busy, or away?") from error
+            raise SourceError(
+                f"{wanted}: {error}. Check whether the broker is overloaded or unavailable, and run the query again"
+            ) from error
         for split in archived:
             yield from _read_split(split, rows)
 
@@ -132,7 +134,7 @@ def _decoded(fetched: Fetched, columns: frozenset[str], wanted: OffsetRange) -> 
             group_bytes=OPENED_TOGETHER_BYTES,
         )
     except PenstockError as error:
-        at = f"{wanted.topic}/{wanted.partition} at offset {fetched.from_offset} or soon behind it"
+        at = f"{wanted.topic}/{wanted.partition} at or shortly after offset {fetched.from_offset}"
         raise SourceError(f"{at}: {error.text}") from error
 
 
@@ -158,7 +160,7 @@ def _bound_now(wanted: OffsetRange, settings: SourceSettings) -> OffsetRange | N
     bound = replace(wanted, from_offset=begin, to_offset=last, to_latest=False)
     if bound.size < 0 < wanted.size:
         report_data_loss(
-            f"{wanted} cannot be read: the partition ends at offset {last} now.", fail=settings.fail_on_data_loss
+            f"{wanted} cannot be read: the partition now ends at offset {last}.", fail=settings.fail_on_data_loss
         )
     return bound if bound.size > 0 else None
 
@@ -182,9 +184,11 @@ def _what_is_left(
         with connected(settings.options) as cluster:
             archived = Tiers(cluster, fail=fail).splits(wanted.place, wanted.from_offset, min(first, wanted.to_offset))
         if not archived and not wanted.from_earliest:
-            report_data_loss(f"{wanted} cannot be read whole: the partition begins at offset {first} now.", fail=fail)
+            report_data_loss(
+                f"{wanted} cannot be read completely: the partition now starts at offset {first}.", fail=fail
+            )
     elif last < wanted.to_offset:
-        report_data_loss(f"{wanted} cannot be read whole: the partition ends at offset {last} now.", fail=fail)
+        report_data_loss(f"{wanted} cannot be read completely: the partition now ends at offset {last}.", fail=fail)
     if left == wanted:
         raise error
     LOG.warning("reading %s instead of %s", left, wanted)

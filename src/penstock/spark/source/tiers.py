@@ -57,5 +57,5 @@ class Tiers:
         except DataLossError as error:
             if self._fail:
                 raise
-            LOG.warning("%s The query goes on, for failOnDataLoss is false.", error)
+            LOG.warning("%s The query continues, because failOnDataLoss is false.", error)
             return nothing

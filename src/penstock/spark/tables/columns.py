@@ -22,7 +22,9 @@ def wanted_columns(table: str, columns: StructType, schema: StructType) -> Struc
     """What a query's schema asks for; OptionError when the table has no such column, or has it in another type."""
     for field in schema.fields:
         if field.name not in columns.names:
-            raise OptionError(f"table {table} has no column {field.name!r}: it has {', '.join(columns.names)}")
+            raise OptionError(
+                f"unknown column {field.name!r}: the columns of table {table} are {', '.join(columns.names)}"
+            )
         kind = columns[field.name].dataType
         if field.dataType.simpleString() != kind.simpleString():
             raise OptionError(

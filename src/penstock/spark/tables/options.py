@@ -36,7 +36,7 @@ class TableOptions:
         for name in self.given:
             if name not in known and not name.startswith("kafka."):
                 raise OptionError(
-                    f"table {table} has no option {name!r}: it has {', '.join(sorted(known - {'table'}))}, and kafka.* for the connection"
+                    f"unknown option {name!r}: the options of table {table} are {', '.join(sorted(known - {'table'}))}, and kafka.* for the connection"
                 )
         given = [name for name in _SELECTIONS if name in self.given]
         if len(given) > 1:

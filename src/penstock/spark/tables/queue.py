@@ -105,12 +105,11 @@ class QueueReader(DataSourceReader):
                 return admin.queue(self._topic, self._group)
         except NoHttpListener as error:
             raise OptionError(
-                "table queue is read over the broker's HTTP API, and this broker has none: start it with --http HOST:PORT,"
-                " or say with the option http where it is"
+                "table queue needs the broker's HTTP API, which is off: start the broker with --http HOST:PORT, or set its address with the option http"
             ) from error
         except RequestRefused as refused:
             raise OptionError(
-                f"there is no queue {self._topic} of group {self._group}: {refused.sentence}"
+                f"queue {self._topic} of group {self._group} does not exist: {refused.sentence}"
             ) from refused
 
     def _records_reader(self, queue: QueueStatus) -> DataSourceReader | None:

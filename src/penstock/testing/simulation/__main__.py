@@ -17,16 +17,16 @@ _INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run them all; 1 when one does not hold."""
-    parser = argparse.ArgumentParser(prog="make simulate SEEDS=", description="Run a simulated cluster from seeds.")
+    parser = argparse.ArgumentParser(prog="make simulate SEEDS=", description="Run simulated clusters, one per seed.")
     parser.add_argument("seeds", type=_seeds, help="7, 1-200 or 3,5,10-20")
-    parser.add_argument("-v", "--verbose", action="store_true", help="show every event, of one seed at a time")
+    parser.add_argument("-v", "--verbose", action="store_true", help="print every event; runs one seed at a time")
     parser.add_argument(
         "-j", "--jobs", type=_jobs, metavar="N", help="run N seeds at a time (default: one for each processor)"
     )
     wanted = parser.parse_args(arguments)
     seeds: list[int] = wanted.seeds
     if wanted.verbose and (wanted.jobs or 1) > 1:
-        parser.error("--verbose shows one seed at a time: leave out --jobs")
+        parser.error("--verbose runs one seed at a time: remove --jobs")
     quiet()
     signal.signal(signal.SIGTERM, _interrupt)
     if wanted.verbose:
@@ -43,7 +43,7 @@ def _seeds(text: str) -> list[int]:
 
 def _jobs(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of processes from 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a valid number of processes (at least 1)")
     return int(text)
 
 
@@ -72,7 +72,7 @@ def report_all(seeds: Sequence[int], reports: Iterator[Report]) -> int:
     seconds = time.monotonic() - began
     _say(f"{done} seeds in {seconds:.0f} s ({done / max(seconds, 0.001):.2f} seeds/s)")
     if bad:
-        _say(f"{len(bad)} seeds do not hold; repeat with: make simulate SEEDS={shown(bad)}")
+        _say(f"{len(bad)} seeds failed; repeat with: make simulate SEEDS={shown(bad)}")
         return 1
     return 0 if done == len(seeds) else _INTERRUPTED
 

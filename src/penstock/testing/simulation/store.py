@@ -316,7 +316,7 @@ class StoreClient:
                         await self._news.wait()
             except TimeoutError:
                 raise PenstockError(
-                    Reason.METADATA_UNAVAILABLE, "a change was made, and etcd does not tell of it; it is heard of later"
+                    Reason.METADATA_UNAVAILABLE, "a change was made, but etcd has not reported it yet"
                 ) from None
         return done
 

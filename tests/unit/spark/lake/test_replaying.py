@@ -77,7 +77,7 @@ def test_the_same_command_goes_on_with_what_was_settled_and_another_is_refused(p
         producer.send("orders", b"later", partition=0)
     notes = []
     assert plan(notes=notes) == begun
-    assert notes == ["going on with the replay that was interrupted"]
+    assert notes == ["continuing the interrupted replay"]
     with pytest.raises(LakeError, match="unfinished"):
         plan(to_offset=3)
     finish(begun)
@@ -87,7 +87,7 @@ def test_the_same_command_goes_on_with_what_was_settled_and_another_is_refused(p
 def test_a_target_that_is_not_there_is_made_and_a_smaller_one_takes_records_by_key(plan, bootstrap) -> None:
     notes = []
     plan(notes=notes)
-    assert notes == ["made the topic again with 2 partitions and retention.ms -1, for old records to stay"]
+    assert notes == ["created topic again with 2 partitions and retention.ms -1, so that old records are retained"]
     with Cluster(bootstrap) as cluster:
         Admin(cluster).create_topic("one", partitions=1)
     notes.clear()
@@ -97,9 +97,9 @@ def test_a_target_that_is_not_there_is_made_and_a_smaller_one_takes_records_by_k
 
 
 def test_where_nothing_can_come_from_is_said(plan) -> None:
-    with pytest.raises(LakeError, match="has no tier, so where is its lake"):
+    with pytest.raises(LakeError, match="has no tier; specify its lake"):
         plan(location="")
-    with pytest.raises(LakeError, match="there is no orders/7"):
+    with pytest.raises(LakeError, match="orders/7 does not exist"):
         plan(partition=7)
 
 
@@ -112,7 +112,7 @@ def test_what_nobody_has_is_said_and_not_waited_for(plan, bootstrap) -> None:
         Admin(cluster).delete_records({("orders", 0): 9})
     notes = []
     assert phases(plan(notes=notes)) == {"lake": ({0: 0}, {0: 8}), "broker": ({0: 9, 1: 0}, {0: 10, 1: 10})}
-    assert "orders/0: offsets 8 to 8 are neither in the lake nor at the broker" in notes
+    assert "orders/0: offsets 8 to 8 are neither in the lake nor in the broker" in notes
 
 
 @pytest.fixture

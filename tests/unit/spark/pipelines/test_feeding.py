@@ -7,7 +7,7 @@ import pytest
 from penstock.spark.pipelines.errors import FileErrors
 from penstock.spark.pipelines.loading import loads
 
-ENDLESS = "is read as well, and the pipeline would feed itself without end; write to another"
+ENDLESS = "is also read, so the pipeline would process its own output endlessly; write to another"
 ONE = '[source]\ntopics = ["orders", "more"]\nas = "o"\n'
 TWO = '[sources.a]\ntopics = "a"\n[sources.b]\ntopics = "b"\n'
 

@@ -11,7 +11,7 @@ TRACE = """\
 [STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_DATA_SOURCE_ERROR] Failed to read: Traceback (most recent call last):
   File "source.py", line 3, in read
     raise DataLossError(text)
-penstock.spark.errors.DataLossError: orders/0 [0, 1) cannot be read whole: the partition begins at offset 1 now.
+penstock.spark.errors.DataLossError: orders/0 [0, 1) cannot be read completely: the partition now starts at offset 1.
  SQLSTATE: 38000
 === Streaming Query ===
 Identifier: [id = 1]
@@ -32,7 +32,7 @@ Identifier: [id = 1]
             "\n[PARSE_SYNTAX_ERROR] Syntax error at or near 'x'. SQLSTATE: 42601 (line 3, pos 18)\n\n== SQL ==\nSELECT",
             "Syntax error at or near 'x'.",
         ),
-        (TRACE, "orders/0 [0, 1) cannot be read whole: the partition begins at offset 1 now."),
+        (TRACE, "orders/0 [0, 1) cannot be read completely: the partition now starts at offset 1."),
         (
             (
                 "[STREAM_FAILED] Query [id = 1] terminated with exception: [USER_RAISED_EXCEPTION] orders/0@1: bad SQLSTATE: P0001 "
@@ -42,11 +42,11 @@ Identifier: [id = 1]
         ),
         (
             "[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION] Invalid streaming output mode: append. SQLSTATE: 42KDE",
-            'Invalid streaming output mode: append. Write mode = "update", or give the source a watermark.',
+            'Invalid streaming output mode: append. Write mode = "update", or set a watermark for the source.',
         ),
         (
             "Traceback (most recent call last):\nModuleNotFoundError: No module named 'penstock'\n",
-            "the Python of the Spark Connect server has no Penstock, and Spark sends it none for streams: pip install 'penstock[spark]' there",
+            "Penstock is not installed in the Python of the Spark Connect server, and Spark does not send it there for streams: run pip install 'penstock[spark]' there",
         ),
         ("", "RuntimeError"),
     ],
@@ -57,7 +57,7 @@ def test_codes_plans_and_traces_are_left_out(text, told) -> None:
 
 def test_state_of_another_query_is_told_with_what_to_do() -> None:
     text = "[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema does not match existing state key schema.\nSQLSTATE: 42K06"
-    assert spark_text(RuntimeError(text)).endswith("give the pipeline a new checkpoint, or name the sink anew.")
+    assert spark_text(RuntimeError(text)).endswith("set a new checkpoint for the pipeline, or rename the sink.")
 
 
 @pytest.mark.parametrize(

@@ -61,14 +61,14 @@ def test_a_run_is_read_as_it_was_saved(registry) -> None:
 
 def test_looking_makes_no_folder(registry) -> None:
     assert registry.all() == []
-    with pytest.raises(PipelineNotFoundError, match=rf"^there is no pipeline x in {registry.folder}$"):
+    with pytest.raises(PipelineNotFoundError, match=rf"^pipeline x does not exist in {registry.folder}$"):
         registry.load("x")
     assert not registry.folder.exists()
 
 
 def test_an_unknown_name_is_told_those_that_are_known(registry) -> None:
     registry.save(a_run())
-    with pytest.raises(PipelineNotFoundError, match="known are orders"):
+    with pytest.raises(PipelineNotFoundError, match="existing pipelines: orders"):
         registry.load("order")
 
 
@@ -81,7 +81,7 @@ def test_a_process_that_is_gone_failed(registry, start) -> None:
     run = registry.load("orders")
     assert run.state is PipelineState.FAILED
     assert run.reason == (
-        f"its process (pid {child.pid}) is gone without a word, killed or crashed; run it again to go on from its checkpoint"
+        f"its process (pid {child.pid}) was killed or crashed; run it again to continue from its checkpoint"
     )
 
 
@@ -110,7 +110,7 @@ def test_a_name_is_held_by_one_run_at_a_time(registry) -> None:
     with (
         registry.running("orders"),
         pytest.raises(
-            PipelineError, match=r"pipeline orders is running already \(pid 4242\); penstock pipeline stop orders"
+            PipelineError, match=r"pipeline orders is already running \(pid 4242\); run penstock pipeline stop orders"
         ),
         registry.running("orders"),
     ):
@@ -139,7 +139,7 @@ def test_the_hold_of_a_killed_process_is_let_go(registry, start) -> None:
 def test_what_is_no_run_is_told(registry) -> None:
     registry.folder.mkdir()
     (registry.folder / "bad.json").write_text("{")
-    with pytest.raises(PipelineError, match=r"bad\.json does not hold a run"):
+    with pytest.raises(PipelineError, match=r"bad\.json is damaged"):
         registry.load("bad")
     registry.save(a_run())
     assert [(run.name, run.state) for run in registry.all()] == [
@@ -150,7 +150,7 @@ def test_what_is_no_run_is_told(registry) -> None:
 
 def test_one_that_is_about_to_start_is_not_forgotten(registry) -> None:
     registry.save(a_run(state=PipelineState.STOPPED))
-    with registry.running("orders"), pytest.raises(PipelineError, match="is running already"):
+    with registry.running("orders"), pytest.raises(PipelineError, match="is already running"):
         registry.forget("orders")
     assert registry.load("orders").state is PipelineState.STOPPED
 
@@ -163,7 +163,7 @@ def test_a_hold_on_what_was_forgotten_meanwhile_is_none(registry, monkeypatch) -
         flock(file, operation)
 
     monkeypatch.setattr(fcntl, "flock", forgotten_before)
-    with pytest.raises(PipelineError, match="was forgotten at this moment"), registry.running("orders"):
+    with pytest.raises(PipelineError, match="was removed just now"), registry.running("orders"):
         pass
 
 

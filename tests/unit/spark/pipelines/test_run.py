@@ -163,7 +163,7 @@ def test_a_query_for_which_the_machine_was_too_busy_begins_again(registry) -> No
     run = execution(registry)
     run.note = notes.append
     assert run.execute(work).state is PipelineState.FINISHED
-    assert notes == ["sink: Python worker failed to connect back. This machine is busy; it begins again."] * 2
+    assert notes == ["sink: Python worker failed to connect back. This machine is busy; the query is restarted."] * 2
 
 
 def test_a_query_whose_start_was_refused_because_the_machine_was_too_busy_begins_again(registry) -> None:
@@ -178,7 +178,7 @@ def test_a_query_whose_start_was_refused_because_the_machine_was_too_busy_begins
     run = execution(registry)
     run.note = notes.append
     assert run.execute(work).state is PipelineState.FINISHED
-    assert notes == ["sink: Python worker failed to connect back. This machine is busy; it begins again."] * 4
+    assert notes == ["sink: Python worker failed to connect back. This machine is busy; the query is restarted."] * 4
 
 
 @pytest.mark.parametrize("error", ["Python worker failed to connect back.", "boom"])
@@ -213,22 +213,23 @@ def test_checkpoints_lie_in_the_state_folder_unless_told_and_must_be_told_on_a_c
     assert execution(registry).checkpoint == str(registry.folder / "checkpoints" / "p")
     assert execution(registry, checkpoint="s3a://there").checkpoint == "s3a://there"
     with pytest.raises(
-        PipelineUsageError, match="on yarn the checkpoint must lie where driver and executors both reach it"
+        PipelineUsageError,
+        match="on yarn the checkpoint must be in a place that the driver and the executors can both reach",
     ):
         execution(registry, master="yarn").execute(lambda _: None)
     execution(registry, master="yarn", streams=False).execute(lambda _: None)
 
 
-LOST = 'orders/1 is gone. Set the option failOnDataLoss to "false" to go on without them.'
+LOST = 'orders/1 is gone. Set the option failOnDataLoss to "false" to continue without them.'
 
 
 @pytest.mark.parametrize(
     ("more", "advice"),
     [
-        ({}, ' In a pipeline file write options = { failOnDataLoss = "false" } in [source]. Or begin anew: remove its checkpoint STATE/checkpoints/p (penstock pipeline forget p --checkpoint does).'),
-        ({"checkpoint": "/c"}, ' In a pipeline file write options = { failOnDataLoss = "false" } in [source]. Or begin anew: remove its checkpoint /c.'),
-        ({"kind": "stats"}, " Or begin anew: remove its checkpoint STATE/checkpoints/p (penstock pipeline forget p --checkpoint does)."),
-        ({"kind": "archive"}, " In an archive that option is --skip-lost."),
+        ({}, ' In a pipeline file, write options = { failOnDataLoss = "false" } in [source]. Or start over: remove the checkpoint STATE/checkpoints/p (penstock pipeline forget p --checkpoint does).'),
+        ({"checkpoint": "/c"}, ' In a pipeline file, write options = { failOnDataLoss = "false" } in [source]. Or start over: remove the checkpoint /c.'),
+        ({"kind": "stats"}, " Or start over: remove the checkpoint STATE/checkpoints/p (penstock pipeline forget p --checkpoint does)."),
+        ({"kind": "archive"}, " For an archive, this option is --skip-lost."),
     ],
 )  # fmt: skip
 def test_lost_records_are_told_with_what_to_do_in_a_pipeline(registry, more, advice) -> None:

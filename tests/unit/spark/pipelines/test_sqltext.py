@@ -27,15 +27,15 @@ def test_a_query_has_no_slips(sql) -> None:
     [
         ("", 0, "the query is empty; write SELECT ... FROM ..."),
         ("  -- nothing\n", 0, "the query is empty; write SELECT ... FROM ..."),
-        ("SELECT 'a\nFROM b", 0, "the quote ' is never closed"),
-        ("SELECT 1\n/* FROM b", 1, "the comment is never closed"),
-        ("SELECT (1\nFROM b", 0, "a ( is never closed"),
-        ("SELECT 1)\nFROM b", 0, "a ) too many"),
-        ("SELEC 1", 0, "a query begins with SELECT, WITH, FROM or VALUES, and not with SELEC"),
+        ("SELECT 'a\nFROM b", 0, "the quote ' is not closed"),
+        ("SELECT 1\n/* FROM b", 1, "the comment is not closed"),
+        ("SELECT (1\nFROM b", 0, "a closing ) is missing"),
+        ("SELECT 1)\nFROM b", 0, "there is an extra )"),
+        ("SELEC 1", 0, "a query starts with SELECT, WITH, FROM or VALUES, not with SELEC"),
         (
             "\nINSERT INTO x SELECT 1",
             1,
-            "a step is a query, and INSERT is none; write SELECT ..., and say in [[sinks]] where rows go",
+            "INSERT is not allowed: a step is a query; write SELECT ..., and specify the target in [[sinks]]",
         ),
     ],
 )

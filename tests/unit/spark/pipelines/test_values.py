@@ -32,7 +32,7 @@ def test_durations(text, ms) -> None:
 
 @pytest.mark.parametrize("text", ["", "ten seconds", "10", "10 fortnights", "-1s", "1s 2s"])
 def test_what_is_no_duration_is_refused(text) -> None:
-    with pytest.raises(ValueError, match='wanted a time span as "10s", "5 minutes" or "2 hours"'):
+    with pytest.raises(ValueError, match='expected a duration such as "10s", "5 minutes" or "2 hours"'):
         duration_ms(text)
 
 
@@ -40,7 +40,7 @@ def test_triggers() -> None:
     assert trigger_of("once") == trigger_of("available-now") == Trigger(once=True)
     assert trigger_of("10s") == Trigger(every_ms=10_000)
     assert trigger_of("") == Trigger()
-    with pytest.raises(ValueError, match='got "often", wanted a time span as "10s", or "once"'):
+    with pytest.raises(ValueError, match='got "often", expected a duration such as "10s", or "once"'):
         trigger_of("often")
 
 
@@ -60,17 +60,17 @@ def test_where_a_source_starts(start, options) -> None:
 
 def test_moments_are_the_same_everywhere() -> None:
     assert moment_ms("2026-03-01T12:00:00Z") == moment_ms("2026-03-01T14:00:00+02:00") == 1772366400000
-    with pytest.raises(ValueError, match='says no zone; write "2026-03-01T12:00:00Z" for UTC'):
+    with pytest.raises(ValueError, match='has no time zone; write "2026-03-01T12:00:00Z" for UTC'):
         moment_ms("2026-03-01T12:00:00")
 
 
 @pytest.mark.parametrize(
     ("start", "text"),
     [
-        ("erliest", 'got "erliest", wanted "earliest", "latest", a time as "2026-03-01T12:00:00Z", or offsets'),
+        ("erliest", 'got "erliest", expected "earliest", "latest", a time such as "2026-03-01T12:00:00Z", or offsets'),
         ("{orders", "the offsets are not JSON"),
-        ('{"orders": 3}', "the offsets are not numbers by topic and partition"),
-        ('{"orders": {"0": "x"}}', "the offsets are not numbers by topic and partition"),
+        ('{"orders": 3}', "the offsets must be numbers by topic and partition"),
+        ('{"orders": {"0": "x"}}', "the offsets must be numbers by topic and partition"),
     ],
 )
 def test_a_start_that_cannot_be_understood_says_what_to_write(start, text) -> None:
@@ -94,14 +94,20 @@ def test_schemas_that_spark_takes(schema) -> None:
     ("schema", "text"),
     [
         ("id", '"id" has no type; write "id STRING"'),
-        ("id INTT", "id has the type INTT; did you mean INT?"),
-        ("id XYZZY", "id has the type XYZZY; it is one of Spark's, as STRING, INT, DOUBLE or TIMESTAMP"),
-        ("id INT,", 'a comma too many; write "id INT, amount DOUBLE"'),
-        ("id INT, at DATE, `ID` STRING", "`ID` stands twice; name each field once, whatever its capitals"),
-        ("id INT, _corrupt STRING", "_corrupt is there by itself, with the value when it does not fit; leave it out"),
-        ("id INT, _Offset BIGINT", "_offset is the record's own, and there by itself; leave it out"),
+        ("id INTT", "id has the unknown type INTT; did you mean INT?"),
+        (
+            "id XYZZY",
+            "id has the unknown type XYZZY; use one of Spark's types, such as STRING, INT, DOUBLE or TIMESTAMP",
+        ),
+        ("id INT,", 'there is an extra comma; write "id INT, amount DOUBLE"'),
+        (
+            "id INT, at DATE, `ID` STRING",
+            "`ID` appears twice; name each field once (upper and lower case are the same)",
+        ),
+        ("id INT, _corrupt STRING", "_corrupt is added automatically and contains values that do not match; remove it"),
+        ("id INT, _Offset BIGINT", "_offset is a column of every record and added automatically; remove it"),
         ("id varchar(3)", "id has the type varchar, which Spark does not read from JSON; write id STRING"),
-        ("m ARRAY<MAP<INT, INT>>", "m is a map by INT, and the keys of JSON are text; write MAP<STRING, ...>"),
+        ("m ARRAY<MAP<INT, INT>>", "m is a map with INT keys, but keys in JSON are strings; write MAP<STRING, ...>"),
         ("tags ARRAY<INT", "the brackets do not match in 'tags ARRAY<INT'"),
     ],
 )

@@ -28,7 +28,7 @@ def test_a_task_that_failed_or_produced_by_itself_staged_nothing() -> None:
 
 def test_an_http_listener_that_cannot_be_reached_is_named_with_what_to_do(monkeypatch) -> None:
     monkeypatch.setattr("penstock.client.sinks.OPEN_TIMEOUT_MS", 0)
-    with pytest.raises(CannotConnect, match=r"exactly-once writes at 127\.0\.0\.1:1 .* start it with --http"):
+    with pytest.raises(CannotConnect, match=r"127\.0\.0\.1:1, .* start the broker with --http"):
         open_sink(parse_address("127.0.0.1:1"), "s")
 
 
@@ -52,7 +52,7 @@ def test_who_waits_for_a_commit_is_told_once_what_for(caplog) -> None:
         commit(parse_address(address), staged)
     assert len(requests) == 3
     assert [record.getMessage() for record in caplog.records] == [
-        "batch 1 is staged and waits to be committed by the sink s: it goes on (DEADLINE_EXCEEDED)"
+        "batch 1 is staged and waits for its commit by the sink s: it goes on (DEADLINE_EXCEEDED)"
     ]
 
 
@@ -64,13 +64,13 @@ def test_who_waits_for_a_commit_is_told_once_what_for(caplog) -> None:
         (
             answer({"aborted": False, "why": "it is about to be committed"}),
             (
-                "the disk is full. The rows are with the broker, which appends them by itself when it can: run again, this would append them twice. "
-                "penstock sink show batch-1 tells how it ended"
+                "the disk is full. The broker has the rows and will append them when it can: running this again would append them twice. "
+                "To see the result, run penstock sink show batch-1"
             ),
         ),
         (
             answer({"error": "INTERNAL", "message": "no"}, "500 Internal Server Error"),
-            "the disk is full. Whether its rows are in the topic, or will be, is not known. penstock sink show batch-1 tells how it ended",
+            "the disk is full. It is unknown whether its rows are in the topic or will be appended later. To see the result, run penstock sink show batch-1",
         ),
     ],
     ids=["taken back", "gone", "goes on", "no answer"],

@@ -105,12 +105,12 @@ def test_no_rows_go_nowhere() -> None:
 
 
 def test_a_null_topic_is_refused() -> None:
-    with pytest.raises(RowError, match="null in its column 'topic'"):
+    with pytest.raises(RowError, match="null in the column 'topic'"):
         routed(router({"x": 1}), rows([b"1", b"2"], topics=["x", None]))
 
 
 def test_a_partition_that_is_not_there_is_refused_with_what_is() -> None:
-    with pytest.raises(RowError, match=r"partition 3 of topic 't', which has 3 \(0 to 2\)"):
+    with pytest.raises(RowError, match=r"partition 3, but topic 't' has 3 partitions \(0 to 2\)"):
         routed(router({"t": 3}, "t"), rows([b"1", b"2"], partitions=[0, 3]))
     with pytest.raises(RowError, match="partition -1"):
         routed(router({"t": 3}, "t"), rows([b"1", b"2"], partitions=[None, -1]))

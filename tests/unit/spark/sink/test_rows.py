@@ -71,10 +71,10 @@ def test_the_option_wins_over_the_column_whatever_its_type() -> None:
     ("columns", "said"),
     [
         ({"key": "string"}, "required column 'value' is missing"),
-        ({"value": "long"}, "'value' is of type bigint, and must be string or binary"),
-        ({"value": "string", "key": "int"}, "'key' is of type int, and must be string or binary"),
-        ({"value": "string", "partition": "long"}, "'partition' is of type bigint, and must be int"),
-        ({"value": "string", "headers": "string"}, "'headers' is of type string, and must be array<struct<"),
+        ({"value": "long"}, "'value' has type bigint, but must be string or binary"),
+        ({"value": "string", "key": "int"}, "'key' has type int, but must be string or binary"),
+        ({"value": "string", "partition": "long"}, "'partition' has type bigint, but must be int"),
+        ({"value": "string", "headers": "string"}, "'headers' has type string, but must be array<struct<"),
         ({"VALUE": "string"}, "there are: VALUE"),
     ],
 )
@@ -89,7 +89,7 @@ def test_without_a_topic_anywhere_it_is_said_how_to_name_one() -> None:
 
 
 def test_a_topic_column_must_be_text() -> None:
-    with pytest.raises(OptionError, match="'topic' is of type bigint, and must be string"):
+    with pytest.raises(OptionError, match="'topic' has type bigint, but must be string"):
         layout({"value": "string", "topic": "long"}, topic_given=False)
 
 
@@ -101,7 +101,7 @@ def test_a_timestamp_counts_only_when_asked_for() -> None:
     assert layout({"value": "string", "timestamp": "timestamp_ntz"}, keep_timestamp=True).timestamp == 1
     with pytest.raises(OptionError, match="no column 'timestamp'"):
         layout({"value": "string"}, keep_timestamp=True)
-    with pytest.raises(OptionError, match="'timestamp' is of type bigint"):
+    with pytest.raises(OptionError, match="'timestamp' has type bigint"):
         layout({"value": "string", "timestamp": "long"}, keep_timestamp=True)
 
 

@@ -76,12 +76,12 @@ def test_what_would_change_the_sinks_own_work_is_refused_with_the_reason(name) -
         ({"exactlyOnce": "maybe"}, "true or false"),
         ({"kafka.compression.type": "brotli"}, "none, gzip, snappy, lz4, zstd"),
         ({"kafka.acks": "2"}, "all, -1, 1, 0"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "PLAINTEXT alone"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "only PLAINTEXT"),
         ({"kafka.batch.size": "0"}, "1 or more"),
         ({"sinkName": "a/b"}, "letters, digits"),
         ({"sinkName": "x" * 201}, "1 to 200"),
         ({"batchId": "-1"}, "0 or more"),
-        ({"sinkName": "x", "exactlyOnce": "false"}, "only with exactlyOnce=true"),
+        ({"sinkName": "x", "exactlyOnce": "false"}, "require exactlyOnce=true"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_told_with_what_to_write(options, said) -> None:

@@ -38,6 +38,6 @@ def test_what_no_request_can_carry_is_told_by_where_it_was_to_go() -> None:
     opened = OpenedSink("s", "t", "an id", 1, None)
     with Cluster("127.0.0.1:1") as cluster:
         staging = StagingWriter(cluster, opened, 0, 3)
-        with pytest.raises(BatchTooLarge, match=r"^orders/2: a record of 104,8.* write smaller ones"):
+        with pytest.raises(BatchTooLarge, match=r"^orders/2: a record of 104,8.* write smaller records"):
             staging.send("orders", 2, too_large(), 1)
         assert staging.finish() == Staged("s", 3, "an id")

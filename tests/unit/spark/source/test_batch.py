@@ -83,7 +83,8 @@ def test_offsets_by_partition(rows, fill, topic) -> None:
 
 def test_offsets_must_name_every_partition(rows, topic) -> None:
     with pytest.raises(
-        OptionError, match=f"startingOffsets must name every partition .* {topic}/0; there are {topic}/0, {topic}/1"
+        OptionError,
+        match=f"startingOffsets must name exactly the partitions .* {topic}/0; there are {topic}/0, {topic}/1",
     ):
         rows(startingOffsets=by_partition(topic, 4))
 
@@ -117,13 +118,13 @@ def test_patterns_and_partitions_select(rows, fill, topic) -> None:
 
 
 def test_a_topic_that_is_not_there_is_said(rows) -> None:
-    with pytest.raises(SourceError, match=r"no topic nowhere: create it first .* subscribePattern"):
+    with pytest.raises(SourceError, match=r"topic nowhere does not exist: create it first .* subscribePattern"):
         rows(subscribe="nowhere")
 
 
 def test_an_assigned_partition_that_is_not_there_is_told(rows, fill, topic) -> None:
     fill(topic, 3, 2)
-    with pytest.raises(SourceError, match=f"no partition {topic}/7: correct the option assign"):
+    with pytest.raises(SourceError, match=f"partition {topic}/7 does not exist: correct the option assign"):
         rows(assign=json.dumps({topic: [0, 7]}))
 
 
@@ -135,7 +136,7 @@ def test_a_fetch_size_beyond_what_the_protocol_can_say_is_the_most_that_it_can(r
 
 def test_a_start_behind_the_end_is_said(rows, fill, topic) -> None:
     fill(topic, 5, 5)
-    with pytest.raises(OptionError, match=f"{topic}/0 would start at offset 9 .startingOffsets. behind its end, 5"):
+    with pytest.raises(OptionError, match=f"{topic}/0 would start at offset 9 .startingOffsets., after its end, 5"):
         rows(startingOffsets=by_partition(topic, 9, 0))
 
 
@@ -144,7 +145,7 @@ def test_records_that_are_gone_are_a_data_loss_unless_told(rows, fill, topic, ad
     admin.delete_records({(topic, 0): 6})
     assert offsets(rows()) == [[6, 7, 8, 9]], "earliest is wherever it is"
     start = by_partition(topic, 4, 0)
-    with pytest.raises(DataLossError, match=rf"{topic}/0 begins at offset 6 now: offsets 4 to 5.* failOnDataLoss"):
+    with pytest.raises(DataLossError, match=rf"{topic}/0 now starts at offset 6: offsets 4 to 5.* failOnDataLoss"):
         rows(startingOffsets=start)
     assert offsets(rows(startingOffsets=start, failOnDataLoss="false")) == [[6, 7, 8, 9]]
 
@@ -173,7 +174,7 @@ def test_records_that_go_between_plan_and_task_are_a_data_loss_unless_the_start_
         except DataLossError as error:
             outcomes.append(str(error))
     assert outcomes[0] == outcomes[2] == [6, 7, 8, 9]
-    assert f"{topic}/0 [2, 10) cannot be read whole: the partition begins at offset 6 now" in outcomes[1]
+    assert f"{topic}/0 [2, 10) cannot be read completely: the partition now starts at offset 6" in outcomes[1]
 
 
 def test_a_topic_that_goes_between_plan_and_task_is_a_data_loss(reader, fill, topic, admin) -> None:
@@ -247,7 +248,7 @@ def test_a_dataframe_whose_topic_was_made_anew_has_what_is_there_now(reader, fil
     plan = strict.partitions()
     admin.delete_topic(topic)
     admin.create_topic(topic, partitions=2)
-    with pytest.raises(DataLossError, match=rf"{topic}/0 \[2, 3\) cannot be read: the partition ends at offset 0 now"):
+    with pytest.raises(DataLossError, match=rf"{topic}/0 \[2, 3\) cannot be read: the partition now ends at offset 0"):
         taken(strict, plan)
 
 

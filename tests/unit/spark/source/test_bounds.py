@@ -66,18 +66,18 @@ def test_a_time_without_a_record_is_an_error_unless_told() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"startingOffsets": "newest"}, r'startingOffsets is JSON such as \{"orders"'),
-        ({"startingOffsets": "[]"}, "startingOffsets is JSON"),
-        ({"startingOffsets": '{"a":5}'}, "startingOffsets is JSON"),
-        ({"startingOffsets": '{"a":{"0":"5"}}'}, "startingOffsets is JSON"),
-        ({"startingOffsets": '{"a":{"0":true}}'}, "startingOffsets is JSON"),
-        ({"startingOffsets": '{"a":{"x":5}}'}, "startingOffsets is JSON"),
+        ({"startingOffsets": "newest"}, r'startingOffsets must be JSON such as \{"orders"'),
+        ({"startingOffsets": "[]"}, "startingOffsets must be JSON"),
+        ({"startingOffsets": '{"a":5}'}, "startingOffsets must be JSON"),
+        ({"startingOffsets": '{"a":{"0":"5"}}'}, "startingOffsets must be JSON"),
+        ({"startingOffsets": '{"a":{"0":true}}'}, "startingOffsets must be JSON"),
+        ({"startingOffsets": '{"a":{"x":5}}'}, "startingOffsets must be JSON"),
         ({"startingOffsets": '{"a":{"0":-3}}'}, "a/0 is -3: use -1 for latest"),
         ({"startingTimestamp": str(2**63)}, "startingTimestamp has a time above"),
         ({"startingOffsetsByTimestamp": '{"t":{"0":99999999999999999999}}'}, "ByTimestamp has a time above"),
         ({"startingTimestamp": "yesterday"}, "milliseconds since 1970, not 'yesterday'"),
-        ({"startingOffsetsByTimestamp": "5"}, "startingOffsetsByTimestamp is JSON"),
-        ({"startingOffsetsByTimestampStrategy": "guess"}, "is error or latest, not 'guess'"),
+        ({"startingOffsetsByTimestamp": "5"}, "startingOffsetsByTimestamp must be JSON"),
+        ({"startingOffsetsByTimestampStrategy": "guess"}, "must be error or latest, not 'guess'"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_an_example(options, text) -> None:
@@ -96,10 +96,10 @@ def test_what_cannot_be_read_is_refused_with_an_example(options, text) -> None:
             {"startingOffsets": '{"a":{"0":1}}', "endingOffsets": '{"a":{"1":1}}'},
             "must name the same partitions: a/0 and a/1",
         ),
-        ({"startingOffsets": '{"a":{"0":5}}', "endingOffsets": '{"a":{"0":4}}'}, "startingOffsets of a/0 is 5, behind"),
+        ({"startingOffsets": '{"a":{"0":5}}', "endingOffsets": '{"a":{"0":4}}'}, "startingOffsets of a/0 is 5, after"),
         (
             {"startingOffsetsByTimestamp": '{"a":{"0":5}}', "endingOffsetsByTimestamp": '{"a":{"0":4}}'},
-            "startingOffsetsByTimestamp of a/0 is 5, behind",
+            "startingOffsetsByTimestamp of a/0 is 5, after",
         ),
     ],
 )

@@ -32,15 +32,15 @@ def test_named_groups_may_be_spelt_as_java_does() -> None:
     [
         ({}, "exactly one of the options subscribe, subscribePattern, assign .*: none is set"),
         ({"subscribe": "a", "assign": '{"a":[0]}'}, "subscribe and assign are set"),
-        ({"subscribe": " , "}, "subscribe names no topic"),
+        ({"subscribe": " , "}, "subscribe contains no topic"),
         ({"subscribePattern": " "}, "subscribePattern is empty"),
-        ({"subscribePattern": "a("}, "subscribePattern is no pattern"),
-        ({"assign": "a"}, r'assign names partitions as \{"orders":\[0,1\]'),
+        ({"subscribePattern": "a("}, "subscribePattern is not a valid pattern"),
+        ({"assign": "a"}, r'assign must have the form \{"orders":\[0,1\]'),
         ({"assign": "{}"}, "assign names no partition"),
-        ({"assign": '{"a":0}'}, "assign names partitions as"),
-        ({"assign": '{"a":["0"]}'}, "assign names partitions as"),
-        ({"assign": '{"a":[true]}'}, "assign names partitions as"),
-        ({"assign": "[]"}, "assign names partitions as"),
+        ({"assign": '{"a":0}'}, "assign must have the form"),
+        ({"assign": '{"a":["0"]}'}, "assign must have the form"),
+        ({"assign": '{"a":[true]}'}, "assign must have the form"),
+        ({"assign": "[]"}, "assign must have the form"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(options, text) -> None:
@@ -79,5 +79,5 @@ def test_the_brokers_own_topics_are_not_read(cluster) -> None:
     Admin(cluster).create_topic(topic := uuid.uuid4().hex, partitions=1)
     GroupAdmin(cluster).commit("g", {(topic, 0): 0})
     assert not [topic for topic, _ in find(cluster, Selection(pattern=".*")).partitions if topic.startswith("__")]
-    with pytest.raises(OptionError, match="__consumer_offsets is the broker's own"):
+    with pytest.raises(OptionError, match="__consumer_offsets is internal"):
         find(cluster, Selection(topics=frozenset({"__consumer_offsets"})))

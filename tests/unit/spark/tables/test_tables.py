@@ -25,7 +25,7 @@ def test_records_are_the_table_unless_told() -> None:
 
 
 def test_a_table_that_there_is_not_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(ValueError, match=r"no table 'topcs'.*topics"):
+    with pytest.raises(ValueError, match=r"unknown table 'topcs'.*topics"):
         table_named({"table": "topcs"})
 
 
@@ -41,7 +41,7 @@ def test_a_table_that_is_a_picture_cannot_be_streamed(name) -> None:
 @pytest.mark.parametrize(
     ("field", "text"),
     [
-        (StructField("colour", StringType()), "has no column 'colour'"),
+        (StructField("colour", StringType()), "unknown column 'colour'"),
         (StructField("topic", LongType()), "is string, not bigint"),
     ],
 )

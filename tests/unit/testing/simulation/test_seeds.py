@@ -47,7 +47,7 @@ def test_seeds_that_do_not_hold_are_listed_at_the_end(jobs: int, capsys: pytest.
     lines = capsys.readouterr().out.splitlines()
     assert lines[:3] == ["[1/7] seed 1", "[2/7] seed 2", "seed 3"]
     assert lines[-2].startswith("7 seeds in ")
-    assert lines[-1] == "3 seeds do not hold; repeat with: make simulate SEEDS=3,6,9"
+    assert lines[-1] == "3 seeds failed; repeat with: make simulate SEEDS=3,6,9"
 
 
 def test_several_processes_report_what_one_does() -> None:
@@ -87,13 +87,13 @@ def test_a_simulation_that_fails_itself_is_a_seed_that_does_not_hold(
     printed = capsys.readouterr().out
     assert "ZeroDivisionError: the world ends\nseed 1: the simulation itself failed\n" in printed
     assert "[2/2] seed 2: holds" in printed
-    assert printed.endswith("1 seeds do not hold; repeat with: make simulate SEEDS=1\n")
+    assert printed.endswith("1 seeds failed; repeat with: make simulate SEEDS=1\n")
 
 
 def test_events_are_shown_of_one_seed_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["1-2", "--verbose", "--jobs", "2"])
-    assert "leave out --jobs" in capsys.readouterr().err
+    assert "remove --jobs" in capsys.readouterr().err
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ A built-in is a module here with a ``BUILTIN``, named in ``MODULES``::
     class ArchiveArguments(Arguments, frozen=True):
         topics: Annotated[tuple[str, ...], argument("TOPIC...", "The topics to archive.")]
         to: Annotated[str, option("Where the lake is.", metavar="PATH")]
-        format: Annotated[LakeFormat, option("What the lake is made of.")] = LakeFormat.PARQUET
+        format: Annotated[LakeFormat, option("The format of the lake.")] = LakeFormat.PARQUET
         source: Annotated[str, option("Read this instead.", flag="--from")] = msgspec.field(name="from", default="")
 
     def run(arguments: ArchiveArguments, context: Context) -> None: ...
@@ -49,11 +49,13 @@ class Listing(msgspec.Struct, frozen=True):
 
 MODULES: Final[Mapping[str, Listing]] = {
     "archive": Listing("penstock.spark.pipelines.builtin.archive", "Copy topics to a lake, exactly once."),
-    "replay": Listing("penstock.spark.pipelines.builtin.replay", "Send a range of old records into a topic."),
+    "replay": Listing("penstock.spark.pipelines.builtin.replay", "Copy a range of old records to a topic."),
     "dlq-report": Listing("penstock.spark.pipelines.builtin.dlq_report", "Show dead letters, grouped by reason."),
-    "redrive": Listing("penstock.spark.pipelines.builtin.redrive", "Send dead letters chosen by SQL back."),
-    "stats": Listing("penstock.spark.pipelines.builtin.stats", "Count topics by windows of time."),
-    "transform": Listing("penstock.spark.pipelines.builtin.transform", "Run SQL from topics to a topic."),
+    "redrive": Listing(
+        "penstock.spark.pipelines.builtin.redrive", "Redrive the dead letters that an SQL condition selects."
+    ),
+    "stats": Listing("penstock.spark.pipelines.builtin.stats", "Compute statistics of topics by time window."),
+    "transform": Listing("penstock.spark.pipelines.builtin.transform", "Transform topics with SQL into a topic."),
 }
 """In the order of ``--help``."""
 

@@ -28,21 +28,21 @@ class ArchiveArguments(Arguments, frozen=True):
 
     topics: Annotated[tuple[str, ...], argument("TOPIC...", "The topics to archive.")]
     to: Annotated[str, option("The lake: a folder or a URI.", metavar="PATH")]
-    format: Annotated[LakeFormat, option("What the lake is made of.")] = LakeFormat.PARQUET
-    tier: Annotated[bool, option("Let the broker drop what is archived; Spark then reads it from the lake.")] = False
+    format: Annotated[LakeFormat, option("The format of the lake.")] = LakeFormat.PARQUET
+    tier: Annotated[bool, option("Let the broker delete archived records; Spark then reads them from the lake.")] = (
+        False
+    )
     local_retention: Annotated[
         str,
         option(
-            "With --tier: how long the broker keeps what is archived; the topic's retention unless told.",
+            "With --tier: how long the broker keeps archived records; defaults to the topic's retention.",
             metavar="TIME",
         ),
     ] = ""
-    skip_lost: Annotated[bool, option("Go on without records that the broker dropped before they were archived.")] = (
-        False
-    )
+    skip_lost: Annotated[bool, option("Skip records that the broker deleted before they were archived.")] = False
     catalog: Annotated[
         tuple[str, ...],
-        option("A property of the Iceberg catalog; may be given several times.", metavar="NAME=VALUE"),
+        option("A property of the Iceberg catalog; can be repeated.", metavar="NAME=VALUE"),
     ] = ()
 
 
@@ -59,7 +59,7 @@ def run(arguments: ArchiveArguments, context: RunContext) -> None:
         starting = _prepare(arguments, context, options, group)
     except LakeError as error:
         raise PipelineError(str(error)) from error
-    context.note(f"{starting.behind} records to archive; the group {group} says how far it is")
+    context.note(f"{starting.behind} records to archive; the lag of group {group} shows the progress")
     source = {
         "subscribe": ",".join(arguments.topics),
         "startingOffsets": starting.offsets,
@@ -104,14 +104,14 @@ def _checked(arguments: ArchiveArguments) -> dict[str, str]:
     from penstock.spark.lake.store import absolute
 
     if not arguments.topics:
-        raise PipelineUsageError("archive: name the topics to archive")
+        raise PipelineUsageError("archive: specify the topics to archive")
     if arguments.local_retention and not arguments.tier:
-        raise PipelineUsageError("archive: --local-retention means something only with --tier")
+        raise PipelineUsageError("archive: --local-retention requires --tier")
     if arguments.catalog and arguments.tier:
         # A topic's configs say where its tier is, and nothing of catalogs.
         raise PipelineUsageError(
-            "archive: who reads a tier does not know --catalog: configure it as pyiceberg's catalog penstock wherever Spark runs "
-            "(PYICEBERG_CATALOG__PENSTOCK__URI), and leave --catalog out"
+            "archive: readers of a tier do not know --catalog: configure the catalog penstock of pyiceberg wherever Spark runs "
+            "(PYICEBERG_CATALOG__PENSTOCK__URI), and omit --catalog"
         )
     understood("local_retention", duration_ms, arguments.local_retention or "0s")
     # A relative path means one place, for Spark's workers too.
@@ -119,7 +119,7 @@ def _checked(arguments: ArchiveArguments) -> dict[str, str]:
     for each in arguments.catalog:
         name, equals, value = each.partition("=")
         if not equals:
-            raise WrongArgument("catalog", f"got {each}, wanted NAME=VALUE, for example uri=http://catalog:8181")
+            raise WrongArgument("catalog", f"got {each}, expected NAME=VALUE, for example uri=http://catalog:8181")
         options[f"catalog.{name.strip()}"] = value.strip()
     return options
 

@@ -57,8 +57,8 @@ def letters(
         assert found.columns
     except (AnalysisException, ParseException) as error:
         raise PipelineUsageError(
-            f"--where {where!r} is no condition on dead letters: {spark_text(error).rstrip('.')}. "
-            f"Their columns are {', '.join(every.names)}"
+            f"--where {where!r} is not a valid condition on dead letters: {spark_text(error).rstrip('.')}. "
+            f"The columns are {', '.join(every.names)}"
         ) from error
     return found
 

@@ -31,17 +31,13 @@ class Which(StrEnum):
 class DlqReportArguments(Arguments, frozen=True, kw_only=True):
     """What a report is told."""
 
-    topics: Annotated[
-        tuple[str, ...], argument("TOPIC", "Topics that dead letters came from; all when none is given.")
-    ] = ()
+    topics: Annotated[tuple[str, ...], argument("TOPIC", "Original topics of the dead letters; all by default.")] = ()
     where: Annotated[
         str,
-        option(
-            "Only those for which this holds, in SQL over the columns of table dead_letters.", metavar="SQL", short="-w"
-        ),
+        option("An SQL condition on the columns of the table dead_letters.", metavar="SQL", short="-w"),
     ] = ""
-    state: Annotated[Which, option("Those that are open, those that were redriven or purged, or all.")] = Which.OPEN
-    limit: Annotated[int, option("So many rows at the most, the most frequent first.", metavar="N", short="-n")] = 100
+    state: Annotated[Which, option("Dead letters that are open, that were redriven or purged, or all.")] = Which.OPEN
+    limit: Annotated[int, option("Maximum number of rows, most frequent first.", metavar="N", short="-n")] = 100
 
 
 def run(arguments: DlqReportArguments, context: RunContext) -> None:
@@ -91,13 +87,13 @@ def run(arguments: DlqReportArguments, context: RunContext) -> None:
     )
     rows = [_row(row) for row in groups.collect()]
     state = "" if arguments.state is Which.ALL else f"{arguments.state.value} "
-    context.emit(rows, _TABLE, nothing=f"no {state}dead letters are like that")
+    context.emit(rows, _TABLE, nothing=f"no {state}dead letters match")
 
 
 def check(arguments: DlqReportArguments) -> None:
     """Its number of rows; of the condition only Spark can tell."""
     if not 1 <= arguments.limit <= ROWS_MAX:
-        raise WrongArgument("limit", f"got {arguments.limit}, wanted a number from 1 to {ROWS_MAX}")
+        raise WrongArgument("limit", f"got {arguments.limit}, expected a number from 1 to {ROWS_MAX}")
 
 
 def _row(row: Row) -> dict[str, object]:

@@ -41,21 +41,18 @@ class RedriveArguments(Arguments, frozen=True, kw_only=True):
 
     topic: Annotated[
         tuple[str, ...],
-        option(
-            "A topic whose dead letters are sent back to it; may be given several times.", metavar="TOPIC", short="-t"
-        ),
+        option("The topic whose dead letters are sent back; can be repeated.", metavar="TOPIC", short="-t"),
     ]
     where: Annotated[
         str,
-        option(
-            "Only those for which this holds, in SQL over the columns of table dead_letters.", metavar="SQL", short="-w"
-        ),
+        option("An SQL condition on the columns of the table dead_letters.", metavar="SQL", short="-w"),
     ] = ""
-    dry_run: Annotated[bool, option("Show the plan only.")] = False
-    rate: Annotated[float, option("So many a second; 0 is as fast as it goes.", metavar="N")] = 0.0
-    max: Annotated[int | None, option("So many at the most, those that died first.", metavar="N", short="-n")] = None
+    dry_run: Annotated[bool, option("Only show the plan.")] = False
+    rate: Annotated[float, option("Dead letters per second; 0 is unlimited.", metavar="N")] = 0.0
+    max: Annotated[int | None, option("Maximum number of dead letters, oldest first.", metavar="N", short="-n")] = None
     http: Annotated[
-        str, option("The broker's HTTP API; the broker says where it is unless told.", metavar="HOST:PORT")
+        str,
+        option("The address of the broker's HTTP API; discovered through the broker by default.", metavar="HOST:PORT"),
     ] = ""
 
 
@@ -113,17 +110,17 @@ def run(arguments: RedriveArguments, context: RunContext) -> None:
     failed = sum(outcome.failed for outcome in outcomes.values())
     if failed:
         last = next(outcome.last_failure for outcome in outcomes.values() if outcome.failed)
-        raise PipelineError(f"{failed} could not be redriven and are still open: {last}")
+        raise PipelineError(f"{failed} dead letters could not be redriven and are still open: {last}")
 
 
 def check(arguments: RedriveArguments) -> None:
     """Its numbers; of the condition only Spark can tell."""
     if not 0 <= arguments.rate < float("inf"):
-        raise WrongArgument("rate", f"got {arguments.rate}, wanted so many a second, or 0 for as fast as it goes")
+        raise WrongArgument("rate", f"got {arguments.rate}, expected a number per second, or 0 for no limit")
     if arguments.max is not None and arguments.max < 1:
-        raise WrongArgument("max", f"got {arguments.max}, wanted 1 or more")
+        raise WrongArgument("max", f"got {arguments.max}, expected 1 or more")
     if not arguments.topic:
-        raise WrongArgument("topic", "say whose dead letters to send back")
+        raise WrongArgument("topic", "specify the topic whose dead letters to send back")
 
 
 def _http(arguments: RedriveArguments, context: RunContext) -> str:
@@ -137,7 +134,7 @@ def _http(arguments: RedriveArguments, context: RunContext) -> str:
             return http_addresses(cluster)
         except NoHttpListener as error:
             raise PipelineUsageError(
-                f"{context.bootstrap} has no HTTP API, which sends dead letters back: start the broker with --http HOST:PORT"
+                f"{context.bootstrap} has no HTTP API, which redrives need: start the broker with --http HOST:PORT"
             ) from error
 
 
@@ -197,7 +194,7 @@ def _plan(chosen: DataFrame, outcomes: dict[str, RedriveOutcome], context: RunCo
         outcomes[row["dlq_topic"]].reasons.append({**counted, **moments})
     for outcome in outcomes.values():
         if not outcome.planned:
-            context.note(f"no open dead letters of {outcome.topic} are like that")
+            context.note(f"no open dead letters of {outcome.topic} match")
             continue
         context.note(f"{outcome.planned} dead letters of {outcome.topic}:")
         for reason in outcome.reasons[:_REASONS_SHOWN]:

@@ -33,19 +33,20 @@ class ReplaySource(StrEnum):
 class ReplayArguments(Arguments, frozen=True):
     """What ``replay`` is told."""
 
-    topic: Annotated[str, argument("TOPIC", "The topic whose records are sent again.")]
-    to: Annotated[str, option("The topic they are sent to; it is made when it is not there.", metavar="TOPIC")]
-    from_offset: Annotated[int | None, option("From this offset of each partition.", metavar="N")] = None
-    to_offset: Annotated[int | None, option("Up to this offset, which is not sent.", metavar="N")] = None
-    from_time: Annotated[str, option("From the first record that is not before this time.", metavar="TIME")] = ""
-    to_time: Annotated[str, option("Up to the first record that is not before this time.", metavar="TIME")] = ""
-    partition: Annotated[int | None, option("This partition only.", metavar="N")] = None
+    topic: Annotated[str, argument("TOPIC", "The topic whose records are copied.")]
+    to: Annotated[str, option("The topic to write; it is created if it does not exist.", metavar="TOPIC")]
+    from_offset: Annotated[int | None, option("Start at this offset of each partition.", metavar="N")] = None
+    to_offset: Annotated[int | None, option("Stop before this offset.", metavar="N")] = None
+    from_time: Annotated[str, option("Start at the first record at or after this time.", metavar="TIME")] = ""
+    to_time: Annotated[str, option("Stop before the first record at or after this time.", metavar="TIME")] = ""
+    partition: Annotated[int | None, option("Copy only this partition.", metavar="N")] = None
     source: Annotated[
-        ReplaySource | None, option("Where to read; both when the topic has a tier, else the broker.")
+        ReplaySource | None,
+        option("Where to read from; defaults to both if the topic has a tier, otherwise to the broker."),
     ] = None
-    lake: Annotated[str, option("The lake; that of the topic's tier unless told.", metavar="PATH")] = ""
-    format: Annotated[LakeFormat, option("What --lake is made of.")] = LakeFormat.PARQUET
-    rate: Annotated[int | None, option("So many records a second; as fast as it goes unless told.", metavar="N")] = None
+    lake: Annotated[str, option("The lake; defaults to the topic's tier.", metavar="PATH")] = ""
+    format: Annotated[LakeFormat, option("The format of --lake.")] = LakeFormat.PARQUET
+    rate: Annotated[int | None, option("Records per second; unlimited by default.", metavar="N")] = None
 
 
 def run(arguments: ReplayArguments, context: RunContext) -> None:
@@ -68,36 +69,36 @@ def run(arguments: ReplayArguments, context: RunContext) -> None:
     # An offset may hold no record: the mark of a transaction, or one that compaction took.
     context.emit([{"topic": arguments.topic, "to": arguments.to, "offsets": replay.total}], _TABLE)
     done = f"replayed {replay.total:,} offsets of {arguments.topic} to {arguments.to}"
-    context.note(done if replay.total else "there is nothing in this range")
+    context.note(done if replay.total else "there are no records in this range")
 
 
 def check(arguments: ReplayArguments) -> tuple[int | None, int | None]:
     """Refuse what cannot be meant; the two times in milliseconds, where they are given."""
     if arguments.lake and arguments.source is ReplaySource.BROKER:
-        raise PipelineUsageError("replay: --lake means something only with --source lake or both")
+        raise PipelineUsageError("replay: --lake requires --source lake or both")
     for flag, offset, time in (
         ("from", arguments.from_offset, arguments.from_time),
         ("to", arguments.to_offset, arguments.to_time),
     ):
         if offset is not None and time:
-            raise PipelineUsageError(f"replay: write --{flag}-offset or --{flag}-time, not both")
+            raise PipelineUsageError(f"replay: specify --{flag}-offset or --{flag}-time, not both")
         if offset is not None and offset < 0:
-            raise WrongArgument(f"{flag}_offset", f"got {offset}, wanted 0 or more")
+            raise WrongArgument(f"{flag}_offset", f"got {offset}, expected 0 or more")
     from_ms = understood("from_time", moment_ms, arguments.from_time) if arguments.from_time else None
     to_ms = understood("to_time", moment_ms, arguments.to_time) if arguments.to_time else None
     for flag, first, end in (("offset", arguments.from_offset, arguments.to_offset), ("time", from_ms, to_ms)):
         if first is not None and end is not None and first > end:
-            told = f"the range ends before it begins; --from-{flag} must not be after --to-{flag}"
+            told = f"the range ends before it starts; --from-{flag} must not be after --to-{flag}"
             raise WrongArgument(f"to_{flag}", told)
     ends = arguments.to_offset is not None or bool(arguments.to_time)
     if arguments.to == arguments.topic and not ends and arguments.source is not ReplaySource.LAKE:
         # What it sent lies behind such an end; without one, the same command would next send that as well.
         raise PipelineUsageError(
-            f"replay: {arguments.topic} to itself without an end would send all of it again, and next time twice: write --to-offset or --to-time, "
+            f"replay: copying {arguments.topic} to itself without an end would duplicate all records, and again on each run: specify --to-offset or --to-time, "
             "another --to, or --source lake to bring back what only the lake has"
         )
     if arguments.rate is not None and arguments.rate < 1:
-        raise WrongArgument("rate", f"got {arguments.rate}, wanted 1 or more")
+        raise WrongArgument("rate", f"got {arguments.rate}, expected 1 or more")
     return from_ms, to_ms
 
 

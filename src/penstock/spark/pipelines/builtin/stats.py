@@ -31,14 +31,14 @@ _QUERY: Final = """
 class StatsArguments(Arguments, frozen=True):
     """What ``stats`` is told."""
 
-    topics: Annotated[tuple[str, ...], argument("TOPIC...", "The topics to count.")]
-    to: Annotated[str, option("The topic for the results; it is made when it is not there.", metavar="TOPIC")] = ""
-    table: Annotated[str, option("The folder or address of a table for the results.", metavar="PATH")] = ""
-    format: Annotated[LakeFormat, option("What the table is made of.")] = LakeFormat.PARQUET
-    every: Annotated[str, option("How long a window is.", metavar="TIME")] = "1 minute"
+    topics: Annotated[tuple[str, ...], argument("TOPIC...", "The topics to measure.")]
+    to: Annotated[str, option("The topic for the results; it is created if it does not exist.", metavar="TOPIC")] = ""
+    table: Annotated[str, option("The folder or URI of a table for the results.", metavar="PATH")] = ""
+    format: Annotated[LakeFormat, option("The format of the table.")] = LakeFormat.PARQUET
+    every: Annotated[str, option("The length of a window.", metavar="TIME")] = "1 minute"
     lateness: Annotated[str, option("How late a record may be and still count.", metavar="TIME")] = "1 minute"
     start: Annotated[
-        str, option("Where the first run begins: earliest, latest, a time, or offsets as JSON.", metavar="PLACE")
+        str, option("Where the first run starts: earliest, latest, a time, or offsets as JSON.", metavar="PLACE")
     ] = "earliest"
 
 
@@ -58,7 +58,7 @@ def pipeline_of(arguments: StatsArguments, name: str) -> Pipeline:
     from penstock.spark.pipelines.loading import checked
 
     if not arguments.to and not arguments.table:
-        raise PipelineUsageError("stats: say where the results go: --to TOPIC, --table PATH, or both")
+        raise PipelineUsageError("stats: specify where to write the results: --to TOPIC, --table PATH, or both")
     query = _QUERY.replace("WINDOW", understood("every", interval_of, arguments.every))
     understood("lateness", duration_ms, arguments.lateness)
     understood("start", start_options, arguments.start)

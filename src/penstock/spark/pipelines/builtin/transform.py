@@ -23,38 +23,39 @@ class TransformArguments(Arguments, frozen=True):
     from_: Annotated[
         tuple[str, ...],
         option(
-            "A topic to read, by its name in the query; NAME=TOPIC for another name; repeat it to join.",
+            "A topic to read; NAME=TOPIC sets another name for the query; repeat the option to join topics.",
             metavar="TOPIC",
         ),
     ] = msgspec.field(name="from")
     sql: Annotated[str, option("The query; @FILE reads it from a file.", metavar="QUERY")]
-    to: Annotated[str, option("The topic to write; it is made when it is not there.", metavar="TOPIC")]
+    to: Annotated[str, option("The topic to write; it is created if it does not exist.", metavar="TOPIC")]
     schema: Annotated[
         tuple[str, ...],
         option(
-            'The fields of the JSON values, as "id INT, amount DOUBLE"; NAME=FIELDS for one of several topics.',
+            'The fields of the JSON values, such as "id INT, amount DOUBLE"; NAME=FIELDS for one of several topics.',
             metavar="FIELDS",
         ),
     ] = ()
     watermark: Annotated[
         tuple[str, ...],
-        option('How late a row may be, as "10 minutes"; NAME=TIME for one of several topics.', metavar="TIME"),
+        option(
+            'How late a row may be and still count, such as "10 minutes"; NAME=TIME for one of several topics.',
+            metavar="TIME",
+        ),
     ] = ()
     event_time: Annotated[
         tuple[str, ...],
-        option(
-            "The column that says when something happened; NAME=COLUMN for one of several topics.", metavar="COLUMN"
-        ),
+        option("The column with the event time; NAME=COLUMN for one of several topics.", metavar="COLUMN"),
     ] = ()
-    on_bad: Annotated[OnBad, option("What becomes of values that do not fit the schema.")] = OnBad.NULL
+    on_bad: Annotated[OnBad, option("What to do with values that do not match the schema.")] = OnBad.NULL
     start: Annotated[
-        str, option("Where the first run begins: earliest, latest, a time, or offsets as JSON.", metavar="PLACE")
+        str, option("Where the first run starts: earliest, latest, a time, or offsets as JSON.", metavar="PLACE")
     ] = "earliest"
     key: Annotated[str, option("An SQL expression for the key.", metavar="EXPRESSION")] = ""
     value: Annotated[
         str, option("An SQL expression for the value.  [default: the columns as JSON]", metavar="EXPRESSION")
     ] = ""
-    mode: Annotated[Mode, option("Which rows of a result that changes are written.")] = Mode.APPEND
+    mode: Annotated[Mode, option("Which rows of a changing result to write.")] = Mode.APPEND
 
     def subject(self) -> str:
         """From where to where: two transforms of a topic go to two topics."""
@@ -78,9 +79,9 @@ def pipeline_of(arguments: TransformArguments, name: str) -> Pipeline:
 
     topics = dict(_split(text) for text in arguments.from_)
     if len(topics) < len(arguments.from_):
-        raise WrongArgument("from", "two topics have one name in the query; write --from NAME=TOPIC")
+        raise WrongArgument("from", "two topics have the same name in the query; specify --from NAME=TOPIC")
     if arguments.to in topics.values():
-        told = f"{arguments.to} is read as well, and would feed itself without end; write to another topic"
+        told = f"{arguments.to} is also read, so the pipeline would process its own output endlessly; write to another topic"
         raise WrongArgument("to", told)
     schemas = _by_name("--schema", arguments.schema, topics)
     watermarks = _by_name("--watermark", arguments.watermark, topics)

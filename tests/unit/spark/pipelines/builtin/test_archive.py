@@ -14,10 +14,10 @@ def test_the_options_of_a_lake_are_those_of_its_catalog_too() -> None:
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        ({"local_retention": "1h"}, "only with --tier"),
+        ({"local_retention": "1h"}, "requires --tier"),
         ({"tier": True, "local_retention": "soon"}, "--local-retention: got"),
-        ({"catalog": ("uri",)}, "--catalog: got uri, wanted NAME=VALUE"),
-        ({"catalog": ("uri=x",), "tier": True}, "who reads a tier does not know --catalog"),
+        ({"catalog": ("uri",)}, "--catalog: got uri, expected NAME=VALUE"),
+        ({"catalog": ("uri=x",), "tier": True}, "readers of a tier do not know --catalog"),
     ],
 )
 def test_what_cannot_be_is_refused(more, told) -> None:

@@ -10,7 +10,9 @@ from penstock.spark.pipelines.errors import PipelineUsageError
 
 @pytest.mark.parametrize("more", [{}, {"from_offset": 3}, {"from_time": "2026-01-01"}, {"source": ReplaySource.BOTH}])
 def test_a_topic_is_not_sent_to_itself_without_an_end(more) -> None:
-    with pytest.raises(PipelineUsageError, match=r"orders to itself without an end .*: write --to-offset or --to-time"):
+    with pytest.raises(
+        PipelineUsageError, match=r"orders to itself without an end .*: specify --to-offset or --to-time"
+    ):
         _wanted(ReplayArguments(topic="orders", to="orders", **more))
     assert _wanted(ReplayArguments(topic="orders", to="again", **more)).to == "again"
 
@@ -26,12 +28,12 @@ def test_a_range_that_ends_and_what_a_lake_has_may_go_to_the_topic_itself(more) 
 @pytest.mark.parametrize(
     ("more", "text"),
     [
-        ({"from_time": "earliest"}, '--from-time: got "earliest", wanted a time as "2026-03-01T12:00:00Z", or a date as "2026-03-01"'),
-        ({"to_time": "12:00"}, '--to-time: got "12:00", wanted a time as "2026-03-01T12:00:00Z", or a date as "2026-03-01"'),
-        ({"from_offset": 15, "to_offset": 5}, "--to-offset: the range ends before it begins; --from-offset must not be after --to-offset"),
-        ({"from_time": "2026-03-02", "to_time": "2026-03-01"}, "--to-time: the range ends before it begins; --from-time must not be after --to-time"),
-        ({"from_offset": -1}, "--from-offset: got -1, wanted 0 or more"),
-        ({"rate": 0}, "--rate: got 0, wanted 1 or more"),
+        ({"from_time": "earliest"}, '--from-time: got "earliest", expected a time such as "2026-03-01T12:00:00Z", or a date such as "2026-03-01"'),
+        ({"to_time": "12:00"}, '--to-time: got "12:00", expected a time such as "2026-03-01T12:00:00Z", or a date such as "2026-03-01"'),
+        ({"from_offset": 15, "to_offset": 5}, "--to-offset: the range ends before it starts; --from-offset must not be after --to-offset"),
+        ({"from_time": "2026-03-02", "to_time": "2026-03-01"}, "--to-time: the range ends before it starts; --from-time must not be after --to-time"),
+        ({"from_offset": -1}, "--from-offset: got -1, expected 0 or more"),
+        ({"rate": 0}, "--rate: got 0, expected 1 or more"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant_names_the_option(more, text) -> None:
@@ -57,7 +59,7 @@ class Context:
 
 
 @pytest.mark.parametrize(
-    ("offsets", "last"), [(10, "replayed 10 offsets of orders to again"), (0, "there is nothing in this range")]
+    ("offsets", "last"), [(10, "replayed 10 offsets of orders to again"), (0, "there are no records in this range")]
 )
 def test_the_end_is_told_to_people_and_to_programs(offsets, last, monkeypatch) -> None:
     arguments, context = ReplayArguments(topic="orders", to="again"), Context()

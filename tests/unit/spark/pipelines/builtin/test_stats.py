@@ -20,10 +20,10 @@ def test_a_topic_gets_changes_and_a_table_what_is_final() -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ({}, "stats: say where the results go: --to TOPIC, --table PATH, or both"),
-        ({"to": "s", "every": "x"}, '--every: got "x", wanted a time span as "10s", "5 minutes" or "2 hours"'),
-        ({"to": "s", "start": "x"}, '--start: got "x", wanted "earliest", "latest", a time as "2026-03-01T12:00:00Z", or offsets'),
-        ({"to": "s", "lateness": "x"}, '--lateness: got "x", wanted a time span as "10s", "5 minutes" or "2 hours"'),
+        ({}, "stats: specify where to write the results: --to TOPIC, --table PATH, or both"),
+        ({"to": "s", "every": "x"}, '--every: got "x", expected a duration such as "10s", "5 minutes" or "2 hours"'),
+        ({"to": "s", "start": "x"}, '--start: got "x", expected "earliest", "latest", a time such as "2026-03-01T12:00:00Z", or offsets'),
+        ({"to": "s", "lateness": "x"}, '--lateness: got "x", expected a duration such as "10s", "5 minutes" or "2 hours"'),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_before_spark_starts(arguments, text) -> None:
