@@ -4,6 +4,7 @@ Readers see committed records only. A client that produced with acks=1 and then 
 answer waits for the sync that is under way. Nothing is shown earlier than without the wait.
 """
 
+from asyncio import Future
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
@@ -50,6 +51,21 @@ class Settling:
         self._waits[wait] = None
         self._wake_at(wait.until_ms)
         return partial(self._cancel, wait)
+
+    async def settled(self, *partitions: Partition) -> None:
+        """The same for a coroutine."""
+        future: Future[None] = Future()
+
+        def done() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        cancel = self.wait(partitions, done)
+        try:
+            await future
+        finally:
+            if cancel is not None:
+                cancel()
 
     def _moved(self, wait: _Wait, partition: Partition) -> None:
         offset = wait.offsets.get(partition)

@@ -13,7 +13,6 @@ from penstock.core.groups.requests import PartitionKey
 from penstock.core.partition import Partition
 from penstock.core.standing import NO_PRODUCER, AskedProducer, standing_of
 from penstock.errors import PenstockError
-from penstock.gateways.settled import settled
 from penstock.records.batch import read_produced
 from penstock.types import Buffer, GroupId, TopicName
 from penstock.wire.kafka.headers import frame
@@ -38,7 +37,6 @@ class PeerAppends:
         self._on_room = on_room
         self._under_way = 0
         self._answers: list[Buffer] = []
-        self._settling: set[asyncio.Future[None]] = set()
         self._closed = False
 
     @property
@@ -73,17 +71,14 @@ class PeerAppends:
             done(self._gateway.broker.groups.committed(head.partition, GroupId(head.group), key))
         else:
             asked = AskedProducer(head.producer_id, head.producer_epoch, head.from_offset)
-            if asked == NO_PRODUCER and partition.is_settling(partition.acknowledged_offset):
-                task = asyncio.ensure_future(self._stand_settled(head, done))
-                self._settling.add(task)
-                task.add_done_callback(self._settling.discard)
+            if asked == NO_PRODUCER:
+                self._gateway.broker.settling.wait((partition,), partial(self._stand_settled, head, done))
             else:
                 done(list(standing_of(partition, asked)))
 
-    async def _stand_settled(self, head: Head, done: Callable[[list[int] | PenstockError], None]) -> None:
-        """Say how a partition stands once what it acknowledged is committed."""
+    def _stand_settled(self, head: Head, done: Callable[[list[int] | PenstockError], None]) -> None:
+        """Report a partition once what it acknowledged is committed."""
         try:
-            await settled(self._led(head))
             done(list(standing_of(self._led(head))))
         except PenstockError as error:
             done(error)

@@ -4,7 +4,7 @@ Version 2 brings isolation, 4 leader epochs, 7 the offset of the largest timesta
 last tiered one (-5), 11 the earliest that waits for upload (-6). No match is -1, without an error.
 
 Records that were acknowledged with acks=1 count, and so do those that an earlier leader may have acknowledged: where the answer depends on some that are not
-known to be committed yet, it waits for them (``settled.py``). A new leader whose followers do not answer in that time must not report an end before one that its
+known to be committed yet, it waits for them (``core/settling.py``). A new leader whose followers do not answer in that time must not report an end before one that its
 predecessor reported: it answers OFFSET_NOT_AVAILABLE from version 5 on, LEADER_NOT_AVAILABLE before.
 """
 
@@ -18,7 +18,6 @@ from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import reason_for_readers
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, Turns, in_portions
-from penstock.gateways.settled import settled
 from penstock.operations.operation import Action
 from penstock.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from penstock.wire.kafka.apis import ApiKey
@@ -60,7 +59,7 @@ async def _when_settled(
         response = await _many(request, context, settling)
         if not settling:
             return response
-    await settled(*settling)
+    await context.broker.settling.settled(*settling)
     return await _many(request, context, [])
 
 

@@ -15,7 +15,6 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import reason_for_readers
-from penstock.gateways.settled import committed, settled
 from penstock.operations.operation import Action
 from penstock.types import NO_OFFSET
 from penstock.wire.kafka.apis import ApiKey
@@ -61,11 +60,11 @@ async def _delete(
         partition = context.broker.partition(topic, index)
         if asked.offset == TO_HIGH_WATERMARK:
             # All of them, so those too that were acknowledged just now.
-            await _in_time(settled(partition), until)
+            await _in_time(context.broker.settling.settled(partition), until)
             partition = context.broker.partition(topic, index)
         elif partition.high_watermark < asked.offset <= partition.log.next_offset:
             # Acknowledged by the leader and on its way to the disk: it can be deleted once it is committed.
-            await _in_time(committed(partition, asked.offset), until)
+            await _in_time(_committed(partition, asked.offset), until)
             partition = context.broker.partition(topic, index)
         start = delete_records(partition, asked.offset)
     except PenstockError as error:
@@ -102,3 +101,15 @@ async def _deleted(partition: Partition, offset: int, until: float) -> Reason | 
         return Reason.REQUEST_TIMED_OUT
     finally:
         partition.forget_deleted(done)
+
+
+async def _committed(partition: Partition, offset: int) -> None:
+    """Return once everything below ``offset`` is committed, or cannot be here. The caller bounds the time."""
+    moved = asyncio.Event()
+    partition.watch(moved.set)
+    try:
+        while partition.high_watermark < offset and partition.log.failed is None and not partition.gone:
+            await moved.wait()
+            moved.clear()
+    finally:
+        partition.unwatch(moved.set)
