@@ -73,12 +73,7 @@ def bench(
     warmup: Annotated[
         float, typer.Option(min=0, max=600, help="Warm each row up for this many seconds before that.")
     ] = 1.0,
-    partitions: Annotated[
-        int,
-        typer.Option(
-            min=1, max=1000, help="Create topics with this many partitions, and spread connections over them."
-        ),
-    ] = 1,
+    partitions: Annotated[int, typer.Option(min=1, max=1000, help="Create topics with this many partitions.")] = 1,
     value_bytes: Annotated[int, typer.Option(min=8, max=1_000_000, help="Use record values of this many bytes.")] = 100,
     connections: Annotated[
         int | None, typer.Option(min=1, max=1000, help="Override the number of connections of raw rows.")

@@ -127,21 +127,12 @@ def produce(
         row[2] = delivery.base_offset + delivery.record_count - 1
 
     with connected(bootstrap, timeout) as cluster:
-        producer = Producer(
-            cluster,
-            acks=wanted,
-            compression=Compression[compression.name],
-            on_delivery=count,
-        )
+        codec = Compression[compression.name]
+        producer = Producer(cluster, acks=wanted, compression=codec, on_delivery=count)
         # Checked now: a wrong topic or a broker that is down should be reported before a line is typed.
         cluster.topic(topic, auto_create=True)
-        interactive = sources == [STDIN] and sys.stdin.isatty()
-        with (
-            producer,
-            progress(
-                f"to {topic}", "bytes", _total_bytes(sources), shown=False if interactive else show_progress
-            ) as bar,
-        ):
+        shown = False if sources == [STDIN] and sys.stdin.isatty() else show_progress
+        with producer, progress(f"to {topic}", "bytes", _total_bytes(sources), shown=shown) as bar:
             for chunk in _chunks(sources):
                 for line in chunk:
                     if input_format is Input.NDJSON:

@@ -110,8 +110,6 @@ class Broker:
         self.registry: Final = GroupRegistry(store, clock, entropy)
         self.awaited_groups: Final = AwaitedGroups(self, flusher)
         self.tiering: Final = Tiering(self)
-        self.timed: Final[list[Timed]] = [self.groups, self.meters]
-        """What has deadlines; the runtime drives them."""
         self.on_sooner: Callable[[int], None] = lambda _at_ms: None
         """Set by the runtime; see :meth:`wake_at`."""
         self.groups.deadlines.on_sooner = self.wake_at
@@ -122,12 +120,9 @@ class Broker:
         self.backlog: Final = Backlog(self, settings.queues)
         if self.backlog.is_on:
             self.groups.on_committed.append(self.backlog.committed)
-        self.timed.append(self.idempotency)
         self.queues: Final = Queues(settings.queues, self, flusher, report)
-        self.timed.append(self.queues)
         sinks_topic = InternalTopic(self, SINKS_TOPIC, report, partitions=1)
         self.sinks: Final = Sinks(self, sinks_topic, flusher, report, settings.sinks)
-        self.timed.append(self.sinks)
         self.families: Final[tuple[Family[Shard], ...]] = (
             self.groups.family,
             self.queues.family,
@@ -137,7 +132,10 @@ class Broker:
         """All replicated state, in the order in which it is loaded."""
         self.dead_letters: Final = DeadLetters(self)
         self.settling: Final = Settling(clock, self.wake_at)
-        self.timed.extend((self.dead_letters, self.settling))
+        self.timed: Final[list[Timed]] = [
+            *(self.groups, self.meters, self.idempotency, self.queues, self.sinks, self.dead_letters, self.settling)
+        ]
+        """What has deadlines; the runtime drives them."""
         self.door: Final = Door(self)
         self.do: Final = self.door.do
         self.begin: Final = self.door.begin
