@@ -72,7 +72,7 @@ class Family(Generic[S_co]):
         """Those that are served, loaded, or expected to be loaded soon."""
         self._make = make
         self._name = name
-        self._gathered: dict[Shard, tuple[int, list[StateRecord], list[StoredDone]]] = {}
+        self._gathered: dict[int, tuple[list[StateRecord], list[StoredDone]]] = {}
 
     # Asking.
 
@@ -150,7 +150,7 @@ class Family(Generic[S_co]):
         shard = self.shards.pop(index, None)
         if shard is not None:
             shard.steps = None
-            self._gathered.pop(shard, None)
+            self._gathered.pop(index, None)
             shard.unloaded(reason)
 
     def close(self, reason: Reason) -> None:
@@ -168,20 +168,20 @@ class Family(Generic[S_co]):
 
     def put(self, index: int, key: bytes, value: bytes | None, done: StoredDone | None = None) -> None:
         """Append a record at the end of this turn, unless the shard is unloaded by then. Without ``done`` nobody waits for it."""
-        shard = self.shards.get(index)
-        if shard is None:
-            return
-        if not self._gathered:
-            self.topic.gather(self._append_gathered)
-        _, records, waiting = self._gathered.setdefault(shard, (index, [], []))
-        records.append((key, value))
+        gathered = self._gathered.get(index)
+        if gathered is None:
+            if index not in self.shards:
+                return
+            if not self._gathered:
+                self.topic.gather(self._append_gathered)
+            gathered = self._gathered[index] = [], []
+        gathered[0].append((key, value))
         if done is not None:
-            waiting.append(done)
+            gathered[1].append(done)
 
     def _append_gathered(self) -> None:
-        gathered = list(self._gathered.values())
-        self._gathered.clear()
-        for index, records, waiting in gathered:
+        gathered, self._gathered = self._gathered, {}
+        for index, (records, waiting) in gathered.items():
             tell = partial(_tell_all, waiting)
             try:
                 next_offset = self.topic.append(index, records, hurried=bool(waiting))

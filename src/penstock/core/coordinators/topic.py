@@ -47,13 +47,13 @@ class InternalTopic:
     @property
     def partition_count(self) -> int:
         """How many partitions it has, or will have when it is made."""
-        topics = self._broker.topics
-        topic = topics.get(self.name)
-        if topic is None and self._partitions is None:
-            topic = topics.get(OFFSETS_TOPIC)
+        topic = self._broker.topics.get(self.name)
         if topic is not None:
             return topic.partition_count
-        return self._partitions or self._broker.settings.groups.offsets_topic_partitions
+        if self._partitions is not None:
+            return self._partitions
+        offsets = self._broker.topics.get(OFFSETS_TOPIC)
+        return self._broker.settings.groups.offsets_topic_partitions if offsets is None else offsets.partition_count
 
     def partition_for(self, owner: str) -> int:
         """The partition of all records of one owner (a group), by the hash of its id."""
