@@ -1,4 +1,4 @@
-"""One runtime for replicated state: whatever must outlive its node is a record of a compacted internal topic before anybody is told of it.
+"""One runtime for replicated state: what must outlive its node is a committed record of a compacted internal topic before it is answered.
 
 A :class:`Family` is one kind of state (groups, queues, produce keys, sinks) with a topic of its own. For each partition of the topic that this
 node leads it has a :class:`Shard`, a state machine that the runtime loads, feeds and ends. A new kind of state needs a topic and three
@@ -18,7 +18,7 @@ Invariants:
 - A shard is served once everything that an earlier leader may have promised is committed (``leading.py``) and replayed, and ``loaded`` has
   ended. Until then a caller gets COORDINATOR_LOAD_IN_PROGRESS, and without a shard NOT_COORDINATOR.
 - A piece of a load is about :data:`PIECE_BYTES` of work. All connections have their turn between two pieces.
-- A batch is synced at once only if somebody waits for it.
+- A batch is synced at once only if a caller waits for it.
 
 Queues alone change memory first, because many changes of a turn are one record (``core/queues/state_log.py``). When an append fails they
 replay the log again.
@@ -104,7 +104,7 @@ class Family(Generic[S_co]):
     # Loading and unloading.
 
     def expect(self, index: int) -> S_co:
-        """This node leads the partition; until its records are known to be committed, and loaded, callers are told that it is being loaded."""
+        """This node leads the partition. Until its records are known to be committed, and are loaded, callers get COORDINATOR_LOAD_IN_PROGRESS."""
         assert index not in self.shards, "unload a partition before it is loaded again"
         shard = self.shards[index] = self._make(index)
         return shard

@@ -60,7 +60,7 @@ class InternalTopic:
         return partition_of(owner, self.partition_count)
 
     def append(self, partition: int, records: Sequence[StateRecord], *, hurried: bool = True) -> int:
-        """Append one batch and return the offset after it. Without ``hurried`` nobody waits for it to be committed."""
+        """Append one batch and return the offset after it. Without ``hurried`` no caller waits for its commit."""
         now_ms = self._broker.clock.now_ms()
         builder = BatchBuilder()
         for key, value in records:
@@ -88,7 +88,7 @@ class InternalTopic:
         return self._led(partition).log.next_offset
 
     def hurry(self, partition: int) -> None:
-        """Somebody waits for what was appended without ``hurried``."""
+        """A caller waits for what was appended without ``hurried``."""
         self._led(partition).hurry()
 
     def _led(self, partition: int) -> Partition:
