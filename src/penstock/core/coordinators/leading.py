@@ -129,12 +129,12 @@ class Coordinators:
                 self._families[each].expect(index)
         elif key not in self._expected:
             return
-        behind = [partition for partition in partitions if not self._is_known(partition)]
-        for partition in behind:
+        unknown = [partition for partition in partitions if not self._is_known(partition)]
+        for partition in unknown:
             if partition not in self._watched:
                 self._watched[partition] = partial(self._look, name, index)
                 partition.watch(self._watched[partition])
-        if behind:
+        if unknown:
             return
         for partition in partitions:
             self._unwatch(partition)

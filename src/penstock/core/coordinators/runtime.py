@@ -1,4 +1,4 @@
-"""One runtime for replicated state: whatever must outlive its node is a record of a compacted internal topic before anybody is told of it.
+"""One runtime for replicated state: what must outlive its node is a committed record of a compacted internal topic before it is answered.
 
 A :class:`Family` is one kind of state (groups, queues, produce keys, sinks) with a topic of its own. For each partition of the topic that this
 node leads it has a :class:`Shard`, a state machine that the runtime loads, feeds and ends. A new kind of state needs a topic and three
@@ -18,7 +18,7 @@ Invariants:
 - A shard is served once everything that an earlier leader may have promised is committed (``leading.py``) and replayed, and ``loaded`` has
   ended. Until then a caller gets COORDINATOR_LOAD_IN_PROGRESS, and without a shard NOT_COORDINATOR.
 - A piece of a load is about :data:`PIECE_BYTES` of work. All connections have their turn between two pieces.
-- A batch is synced at once only if somebody waits for it.
+- A batch is synced at once only if a caller waits for it.
 
 Queues alone change memory first, because many changes of a turn are one record (``core/queues/state_log.py``). When an append fails they
 replay the log again.
@@ -72,7 +72,7 @@ class Family(Generic[S_co]):
         """Those that are served, loaded, or expected to be loaded soon."""
         self._make = make
         self._name = name
-        self._gathered: dict[Shard, tuple[int, list[StateRecord], list[StoredDone]]] = {}
+        self._gathered: dict[int, tuple[list[StateRecord], list[StoredDone]]] = {}
 
     # Asking.
 
@@ -104,7 +104,7 @@ class Family(Generic[S_co]):
     # Loading and unloading.
 
     def expect(self, index: int) -> S_co:
-        """This node leads the partition; until its records are known to be committed, and loaded, callers are told that it is being loaded."""
+        """This node leads the partition. Until its records are known to be committed, and are loaded, callers get COORDINATOR_LOAD_IN_PROGRESS."""
         assert index not in self.shards, "unload a partition before it is loaded again"
         shard = self.shards[index] = self._make(index)
         return shard
@@ -150,7 +150,7 @@ class Family(Generic[S_co]):
         shard = self.shards.pop(index, None)
         if shard is not None:
             shard.steps = None
-            self._gathered.pop(shard, None)
+            self._gathered.pop(index, None)
             shard.unloaded(reason)
 
     def close(self, reason: Reason) -> None:
@@ -168,20 +168,20 @@ class Family(Generic[S_co]):
 
     def put(self, index: int, key: bytes, value: bytes | None, done: StoredDone | None = None) -> None:
         """Append a record at the end of this turn, unless the shard is unloaded by then. Without ``done`` nobody waits for it."""
-        shard = self.shards.get(index)
-        if shard is None:
-            return
-        if not self._gathered:
-            self.topic.gather(self._append_gathered)
-        _, records, waiting = self._gathered.setdefault(shard, (index, [], []))
-        records.append((key, value))
+        gathered = self._gathered.get(index)
+        if gathered is None:
+            if index not in self.shards:
+                return
+            if not self._gathered:
+                self.topic.gather(self._append_gathered)
+            gathered = self._gathered[index] = [], []
+        gathered[0].append((key, value))
         if done is not None:
-            waiting.append(done)
+            gathered[1].append(done)
 
     def _append_gathered(self) -> None:
-        gathered = list(self._gathered.values())
-        self._gathered.clear()
-        for index, records, waiting in gathered:
+        gathered, self._gathered = self._gathered, {}
+        for index, (records, waiting) in gathered.items():
             tell = partial(_tell_all, waiting)
             try:
                 next_offset = self.topic.append(index, records, hurried=bool(waiting))

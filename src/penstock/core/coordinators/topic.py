@@ -47,20 +47,20 @@ class InternalTopic:
     @property
     def partition_count(self) -> int:
         """How many partitions it has, or will have when it is made."""
-        topics = self._broker.topics
-        topic = topics.get(self.name)
-        if topic is None and self._partitions is None:
-            topic = topics.get(OFFSETS_TOPIC)
+        topic = self._broker.topics.get(self.name)
         if topic is not None:
             return topic.partition_count
-        return self._partitions or self._broker.settings.groups.offsets_topic_partitions
+        if self._partitions is not None:
+            return self._partitions
+        offsets = self._broker.topics.get(OFFSETS_TOPIC)
+        return self._broker.settings.groups.offsets_topic_partitions if offsets is None else offsets.partition_count
 
     def partition_for(self, owner: str) -> int:
         """The partition of all records of one owner (a group), by the hash of its id."""
         return partition_of(owner, self.partition_count)
 
     def append(self, partition: int, records: Sequence[StateRecord], *, hurried: bool = True) -> int:
-        """Append one batch and return the offset after it. Without ``hurried`` nobody waits for it to be committed."""
+        """Append one batch and return the offset after it. Without ``hurried`` no caller waits for its commit."""
         now_ms = self._broker.clock.now_ms()
         builder = BatchBuilder()
         for key, value in records:
@@ -89,7 +89,7 @@ class InternalTopic:
         return self._led(partition).log.next_offset
 
     def hurry(self, partition: int) -> None:
-        """Somebody waits for what was appended without ``hurried``."""
+        """A caller waits for what was appended without ``hurried``."""
         self._led(partition).hurry()
 
     def _led(self, partition: int) -> Partition:
