@@ -123,13 +123,6 @@ class Broker:
         self.queues: Final = Queues(settings.queues, self, flusher, report)
         sinks_topic = InternalTopic(self, SINKS_TOPIC, report, partitions=1)
         self.sinks: Final = Sinks(self, sinks_topic, flusher, report, settings.sinks)
-        self.families: Final[tuple[Family[Shard], ...]] = (
-            self.groups.family,
-            self.queues.family,
-            self.idempotency.family,
-            self.sinks.family,
-        )
-        """All replicated state, in the order in which it is loaded."""
         self.dead_letters: Final = DeadLetters(self)
         self.settling: Final = Settling(clock, self.wake_at)
         self.timed: Final[list[Timed]] = [
@@ -151,6 +144,11 @@ class Broker:
         """What a node of a cluster has beside; None for a broker that is alone."""
         self.peers: Peers | None = None
         """How batches get to partitions that other nodes lead; None for a broker that is alone."""
+
+    @property
+    def families(self) -> tuple[Family[Shard], ...]:
+        """All replicated state, in the order in which it is loaded."""
+        return self.groups.family, self.queues.family, self.idempotency.family, self.sinks.family
 
     async def start(self) -> None:
         """Read the agreed state, recover what a crash left, and load the groups.
