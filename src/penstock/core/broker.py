@@ -130,7 +130,7 @@ class Broker:
         self.timed.append(self.sinks)
         self.dead_letters: Final = DeadLetters(self, QueueLetters(self))
         self.settling: Final = Settling(clock, self.wake_at)
-        self.timed += (self.dead_letters, self.settling)
+        self.timed.extend((self.dead_letters, self.settling))
         self.door: Final = Door(self)
         self.do: Final = self.door.do
         self.begin: Final = self.door.begin
