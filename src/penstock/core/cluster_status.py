@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.cluster_image import ClusterImage, Node
+from penstock.core.cluster_image import ClusterImage
 from penstock.core.replication.election import LiveNodes, is_led
 from penstock.core.replication.reassignment import Drain, is_only_at
 from penstock.core.replication.records import is_reassigning
@@ -23,6 +23,7 @@ from penstock.operations.cluster import (
     PartitionMove,
     PartitionTrouble,
 )
+from penstock.types import NodeId
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
@@ -45,6 +46,11 @@ class _Found:
         self.under_min_in_sync: list[PartitionTrouble] = []
         self.offline: list[PartitionTrouble] = []
         self.moves: list[PartitionMove] = []
+        # By node.
+        self.leading: Counter[int] = Counter()
+        self.holding: Counter[int] = Counter()
+        self.stuck: Counter[int] = Counter()
+        self.only_there: Counter[int] = Counter()
 
 
 def status_steps(broker: "Broker", metadata: Metadata) -> Generator[None, None, ClusterDescription]:
@@ -52,10 +58,6 @@ def status_steps(broker: "Broker", metadata: Metadata) -> Generator[None, None, 
     cluster = broker.cluster
     image = None if cluster is None else cluster.nodes
     live: LiveNodes = {broker.node_id: 0} if image is None else image.live()
-    leading: Counter[int] = Counter()
-    holding: Counter[int] = Counter()
-    stuck: Counter[int] = Counter()
-    only_there: Counter[int] = Counter()
     able = set() if image is None else set(image.racks())
     failed = {} if cluster is None else cluster.replicas.problems()
     status = _Found()
@@ -64,53 +66,31 @@ def status_steps(broker: "Broker", metadata: Metadata) -> Generator[None, None, 
             status.partitions += 1
             if status.partitions % _PARTITIONS_A_STEP == 0:
                 yield
-            holding.update(record.replicas)
+            status.holding.update(record.replicas)
             led = is_led(record, live)
             waited_for = [] if led else [node for node in record.replicas if is_only_at(record, node, live)]
-            only_there.update(waited_for)
+            status.only_there.update(waited_for)
             if able.issubset(record.replicas):
-                stuck.update(node for node in record.replicas if node not in (*record.removing, *waited_for))
+                status.stuck.update(node for node in record.replicas if node not in (*record.removing, *waited_for))
             if is_reassigning(record):
                 _moving(status, broker, topic, index, record)
             problem = failed.get(Place(topic.topic_id, index)) if failed else None
             if problem is not None and record.leader == broker.node_id:
                 _list_offline(status, topic, index, record, problem)
             elif led:
-                leading[record.leader] += 1
+                status.leading[record.leader] += 1
                 _look(status, topic, index, record, live, problem)
             else:
                 _offline(status, topic, index, record, live, image)
-    known: dict[int, Node] = {} if image is None else {node.node_id: node for node in image.nodes.values()}
     draining: set[int] = set() if image is None else {*image.draining}
-    left = {} if image is None else {int(node_id): left_ms for node_id, left_ms in image.left_ms.items()}
-
-    def described(node_id: int) -> ClusterNode:
-        node = known.get(node_id)
-        return ClusterNode(
-            node=node_id,
-            # A broker that is alone is registered nowhere, and is up all the same.
-            is_up=node is not None or cluster is None,
-            epoch=None if node is None else node.epoch,
-            rack=None if node is None else node.rack,
-            version=None if node is None else node.version,
-            started_ms=None if node is None else node.started_ms,
-            is_stopping=node is not None and node.shutting_down,
-            is_draining=node_id in draining,
-            leads=leading[node_id],
-            replicas=holding[node_id],
-            stuck=stuck[node_id],
-            left_ms=left.get(node_id),
-            listeners={} if node is None else {name: str(address) for name, address in node.listeners.items()},
-            only_there=only_there[node_id],
-        )
-
+    nodes = sorted({*live, *status.holding, *draining})
     return ClusterDescription(
         cluster_id=broker.cluster_id,
         node=broker.node_id,
         is_alone=cluster is None,
         metadata=metadata,
         controller=_controller(broker),
-        nodes=[described(node_id) for node_id in sorted({*live, *holding, *draining})],
+        nodes=[_node(node_id, image, status, is_draining=node_id in draining) for node_id in nodes],
         partitions=status.partitions,
         under_replicated_count=status.under_replicated_count,
         under_min_in_sync_count=status.under_min_in_sync_count,
@@ -121,6 +101,27 @@ def status_steps(broker: "Broker", metadata: Metadata) -> Generator[None, None, 
         offline=status.offline,
         moves=status.moves,
         drains=[] if cluster is None else [drained(each) for each in cluster.reassignments.drains()],
+    )
+
+
+def _node(node_id: int, image: ClusterImage | None, found: _Found, *, is_draining: bool) -> ClusterNode:
+    node = None if image is None else image.nodes.get(NodeId(node_id))
+    return ClusterNode(
+        node=node_id,
+        # A broker that is alone is registered nowhere, and is up all the same.
+        is_up=node is not None or image is None,
+        epoch=None if node is None else node.epoch,
+        rack=None if node is None else node.rack,
+        version=None if node is None else node.version,
+        started_ms=None if node is None else node.started_ms,
+        is_stopping=node is not None and node.shutting_down,
+        is_draining=is_draining,
+        leads=found.leading[node_id],
+        replicas=found.holding[node_id],
+        stuck=found.stuck[node_id],
+        left_ms=None if image is None else image.left_ms.get(NodeId(node_id)),
+        listeners={} if node is None else {name: str(address) for name, address in node.listeners.items()},
+        only_there=found.only_there[node_id],
     )
 
 

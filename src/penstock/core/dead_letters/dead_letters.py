@@ -46,11 +46,8 @@ class DeadLetters:
         self._letters = letters
         self._jobs: list[Job] = []
 
-    def topics(self, caller: Caller) -> list[DeadLetterTopic]:
+    def topics(self) -> list[DeadLetterTopic]:
         """The dead-letter topics that there are, with how many are open in each, by name."""
-        access = self._broker.access
-        if not access.allows_all:
-            access.require_cluster(caller, Action.DESCRIBE)
         self._broker.queues.check_loaded(REDRIVE_GROUP)
         return [
             DeadLetterTopic(
@@ -62,19 +59,17 @@ class DeadLetters:
 
     def show(
         self,
-        caller: Caller,
         topic: str,
         wanted: DeadLetterFilter,
         max_records: int,
         done: Callable[[list[DeadLetter] | PenstockError], None],
     ) -> Cancel:
         """Open dead letters that are meant, partition by partition, oldest first. PenstockError when there is no such topic."""
-        self._require(caller, topic, Action.READ)
+        self._require(topic)
         return self._begin(Showing(self._scan(topic, wanted, max_records), done))
 
     def plan(
         self,
-        caller: Caller,
         topic: str,
         wanted: DeadLetterFilter,
         done: Callable[[RedrivePlan | PenstockError], None],
@@ -82,7 +77,7 @@ class DeadLetters:
         max_records: int = NO_LIMIT,
     ) -> Cancel:
         """Count what a redrive with this filter would move now. PenstockError when there is no such topic."""
-        found = self._require(caller, topic, Action.READ)
+        found = self._require(topic)
         original = TopicName(found.name.removeprefix(DEAD_LETTER_PREFIX))
         return self._begin(Counting(self._scan(topic, wanted, max_records), original, found.name, done))
 
@@ -101,11 +96,9 @@ class DeadLetters:
 
         PenstockError when there is nothing to put them back into. ``progress`` is told whenever something was done.
         """
-        self._require(caller, topic, Action.WRITE)
+        self._require(topic)
         # Not from the dead-letter topic's name: that of a long one is cut.
         original = topic.removeprefix(DEAD_LETTER_PREFIX)
-        if not self._broker.access.allows_all:
-            self._broker.access.require_topic(caller, Action.WRITE, original)
         if original not in self._broker.topics:
             raise PenstockError(
                 Reason.UNKNOWN_TOPIC_OR_PARTITION,
@@ -116,7 +109,6 @@ class DeadLetters:
 
     def purge(
         self,
-        caller: Caller,
         topic: str,
         wanted: DeadLetterFilter,
         progress: Told,
@@ -125,7 +117,7 @@ class DeadLetters:
         max_records: int = NO_LIMIT,
     ) -> Cancel:
         """Give dead letters up: they are finished where they lie, and never redriven."""
-        self._require(caller, topic, Action.WRITE)
+        self._require(topic)
         return self._finish(topic, wanted, max_records, partial(finish_together, self._letters), 0.0, progress, done)
 
     def _finish(
@@ -155,11 +147,8 @@ class DeadLetters:
         if not self._broker.access.allows_all:
             self._broker.access.require_topic(caller, Action.WRITE, letter.original_topic)
 
-    def _require(self, caller: Caller, topic: str, action: Action) -> Topic:
+    def _require(self, topic: str) -> Topic:
         name = dead_letter_topic(topic)
-        if not self._broker.access.allows_all:
-            self._broker.access.require_topic(caller, action, name)
-            self._broker.access.require_group(caller, Action.READ, REDRIVE_GROUP)
         self._broker.queues.check_loaded(REDRIVE_GROUP)
         found = self._broker.topics.get(name)
         if found is None:

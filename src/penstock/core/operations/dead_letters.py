@@ -21,9 +21,7 @@ def list_topics(
 ) -> tuple[dead_letters.DeadLetterTopic, ...]:
     """By name."""
     return tuple(
-        found
-        for found in broker.dead_letters.topics(caller)
-        if may_describe_topic(broker, caller, found.dead_letter_topic)
+        found for found in broker.dead_letters.topics() if may_describe_topic(broker, caller, found.dead_letter_topic)
     )
 
 
@@ -31,7 +29,7 @@ def list_topics(
 def show(
     broker: "Broker",
     asked: dead_letters.ShowDeadLetters,
-    caller: Caller,
+    _: Caller,
     done: Done[tuple[dead_letters.DeadLetter, ...]],
 ) -> Cancel | None:
     """Those that are open."""
@@ -39,15 +37,15 @@ def show(
     def shown(found: list[dead_letters.DeadLetter] | PenstockError) -> None:
         done(found if isinstance(found, PenstockError) else tuple(found))
 
-    return broker.dead_letters.show(caller, asked.topic, asked.wanted, asked.max_records, shown)
+    return broker.dead_letters.show(asked.topic, asked.wanted, asked.max_records, shown)
 
 
 @begins(dead_letters.PlanRedrive)
 def plan(
-    broker: "Broker", asked: dead_letters.PlanRedrive, caller: Caller, done: Done[dead_letters.RedrivePlan]
+    broker: "Broker", asked: dead_letters.PlanRedrive, _: Caller, done: Done[dead_letters.RedrivePlan]
 ) -> Cancel | None:
     """Nothing is moved."""
-    return broker.dead_letters.plan(caller, asked.topic, asked.wanted, done, max_records=asked.max_records)
+    return broker.dead_letters.plan(asked.topic, asked.wanted, done, max_records=asked.max_records)
 
 
 class _Job:
@@ -98,12 +96,10 @@ def redrive(
 
 
 @streams(dead_letters.Purge)
-def purge(
-    broker: "Broker", asked: dead_letters.Purge, caller: Caller, on_items: OnItems[Progress], on_end: OnEnd
-) -> Flow:
+def purge(broker: "Broker", asked: dead_letters.Purge, _: Caller, on_items: OnItems[Progress], on_end: OnEnd) -> Flow:
     """Finish them."""
     job = _Job(on_items, on_end)
     job.cancel = broker.dead_letters.purge(
-        caller, asked.topic, asked.wanted, job.progressed, job.finished, max_records=asked.max_records
+        asked.topic, asked.wanted, job.progressed, job.finished, max_records=asked.max_records
     )
     return job

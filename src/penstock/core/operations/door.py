@@ -19,6 +19,7 @@ from penstock.core.operations import (  # noqa: F401  each declares its handlers
     topics,
 )
 from penstock.core.operations.handling import HANDLERS, Cancel, Done, Flow, Kind, OnEnd, OnItems
+from penstock.core.operations.memberships import OpenMembership
 from penstock.core.operations.rights import authorise
 from penstock.errors import PenstockError, Reason
 from penstock.operations.operation import Asked, Operation, Stream
@@ -78,6 +79,8 @@ class Door:
         self._broker = broker
         self.router: Router | None = None
         """None for a broker that is alone: it owns everything."""
+        self.memberships: Final[dict[tuple[str, str, str], OpenMembership]] = {}
+        """Members of groups whose streams are open, by group, topic and consumer."""
 
     # Wherever it belongs.
 

@@ -41,10 +41,10 @@ class OpenMembership:
             client=caller.client,
             on_change=self._listener,
         )
-        previous = broker.memberships.pop(key, None)
+        previous = broker.door.memberships.pop(key, None)
         if previous is not None:
             previous.replaced()
-        broker.memberships[key] = self
+        broker.door.memberships[key] = self
         self._key = key
         try:
             assignment = self._assignment(partitions)
@@ -113,5 +113,5 @@ class OpenMembership:
 
     def _forget(self) -> None:
         self._over = True
-        if self._broker.memberships.get(self._key) is self:
-            del self._broker.memberships[self._key]
+        if self._broker.door.memberships.get(self._key) is self:
+            del self._broker.door.memberships[self._key]

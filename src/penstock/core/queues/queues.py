@@ -6,13 +6,13 @@ Call ``load`` for each partition of the state topic once the groups are loaded.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from penstock.core.access import Caller
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.queues import leases
 from penstock.core.queues.delivery import Cancel, Done
 from penstock.core.queues.queue import Queue
-from penstock.core.queues.settings import QueueSettings
 from penstock.core.queues.status import known_states, opened_status, peek, queue_status
 from penstock.core.queues.upkeep import Upkeep
 from penstock.core.queues.why import explain
@@ -21,7 +21,11 @@ from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, GROUPS_MAX, QUEUE_OWNER_CHARS_MAX
 from penstock.operations.operation import Action
 from penstock.operations.queues import Delivery, KnownStates, PartitionStatus, PeekedRecord, QueueStatus, Why
+from penstock.settings import QueueSettings
 from penstock.types import GroupId, TopicName
+
+NACK_REASON_CHARS_MAX: Final = 1024
+"""Longer reasons are cut."""
 
 
 class Queues(Upkeep):
@@ -125,7 +129,7 @@ class Queues(Upkeep):
         """The record (or each of several) failed: it is delivered again after its backoff, or goes to the dead letters."""
         queue = self._existing(caller, topic, group)
         offsets = (offset,) if isinstance(offset, int) else offset
-        reason = reason[: self.settings.reason_chars_max]
+        reason = reason[:NACK_REASON_CHARS_MAX]
         leases.nack(queue, partition, owner, offsets, reason, done)
 
     def extend(

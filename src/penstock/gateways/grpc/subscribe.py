@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from penstock.gateways.grpc.call import Call
 from penstock.gateways.grpc.following import Following, ends_for
 from penstock.gateways.grpc.leasing import leasing
+from penstock.limits import GRPC_BATCH_BYTES_MAX, GRPC_BATCH_RECORDS_MAX
 from penstock.operations.records import FollowTopic
 from penstock.wire.mq.messages import encode_frame
 from penstock.wire.mq.mq_generated import SubscribeRequest
@@ -85,12 +86,11 @@ async def subscribe_batch(request: SubscribeRequest, call: Call) -> None:
         return len(messages)
 
     wanted = request.max_batch or _BATCH_RECORDS_DEFAULT
-    await _serve(request, call, min(wanted, call.serving.bounds.batch_records_max), send)
+    await _serve(request, call, min(wanted, GRPC_BATCH_RECORDS_MAX), send)
 
 
 async def _serve(request: SubscribeRequest, call: Call, portion: int, send: Any) -> None:
     serving = call.serving
-    bytes_max = serving.bounds.batch_bytes_max
     await call.broker.do(FollowTopic(request.topic), call.caller)
     topic = call.broker.topics.require(request.topic)
     source: Source
@@ -106,7 +106,7 @@ async def _serve(request: SubscribeRequest, call: Call, portion: int, send: Any)
             while True:
                 source.woken.clear()
                 await source.ready()
-                taken = source.take(min(portion, left) if request.max_messages else portion, bytes_max)
+                taken = source.take(min(portion, left) if request.max_messages else portion, GRPC_BATCH_BYTES_MAX)
                 if taken:
                     left -= await send(source, taken)
                     if request.max_messages and left <= 0:

@@ -50,7 +50,7 @@ async def _join(call: Call) -> Answer:
     asked: JoinRequest = decoded(_decoder, call.body) if call.body.strip() else JoinRequest()
     if not asked.topic_name or not asked.consumer_id:
         raise Refusal(400, "Missing topic_name or consumer_id")
-    session_ms = asked.session_timeout_ms or call.gateway.defaults.session_timeout_ms
+    session_ms = asked.session_timeout_ms or call.gateway.settings.session_timeout_ms
     with in_words(call, asked.topic_name):
         partitions = await call.do(JoinGroup(call.params["group"], asked.topic_name, asked.consumer_id, session_ms))
     return json_answer(Member(asked.consumer_id, list(partitions)))

@@ -135,16 +135,16 @@ async def _create(call: Call) -> Answer:
     asked: TopicRequest = decoded(_decoder, call.body) if call.body.strip() else TopicRequest()
     if not asked.name:
         raise Refusal(400, "Missing topic name")
-    defaults = call.gateway.defaults
+    settings = call.gateway.settings
     made = await call.do(
         CreateTopic(
             asked.name,
             asked.partitions,
             asked.replication_factor,
             _configs(asked.retention_seconds, asked.retention_bytes),
-            defaults.partitions,
+            settings.default_partitions,
             _replication_factor(call),
-            _configs(defaults.retention_seconds, defaults.retention_bytes),
+            _configs(settings.default_retention_seconds, settings.default_retention_bytes),
         )
     )
     return json_answer(model_of(made), 201)
@@ -152,7 +152,7 @@ async def _create(call: Call) -> Answer:
 
 def _replication_factor(call: Call) -> int | None:
     """One copy is the default of a broker that is alone. Unless a cluster's operator asked for more, it has its own default."""
-    configured = call.gateway.defaults.replication_factor
+    configured = call.gateway.settings.default_replication_factor
     return None if configured == 1 and call.gateway.broker.cluster is not None else configured
 
 

@@ -117,7 +117,7 @@ def join_group(connection: "TcpConnection", request: Request) -> Asking:
         request.group_id or "",
         request.topic or "",
         request.consumer_id or "",
-        connection.gateway.bounds.session_timeout_ms,
+        connection.gateway.settings.session_timeout_ms,
     )
     return Asking(operation, partitions_answer)
 

@@ -9,7 +9,7 @@ from penstock.core.queues.moves import dead_letter_topic
 from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import TOPIC_NAME_CHARS_MAX
-from penstock.operations.dead_letters import DeadLetterFilter
+from penstock.operations.dead_letters import DeadLetterFilter, Redrive
 from penstock.operations.operation import Action
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
@@ -31,7 +31,7 @@ def test_topics_with_dead_letters_are_listed_with_how_many_are_open(world) -> No
     world.die()
     world.die(partition=1)
     finish(world.broker.topics.create(NewTopic("dlq.another", 1)))
-    listed = [(each.topic, each.dead_letter_topic, each.open) for each in world.letters.topics(CALLER)]
+    listed = [(each.topic, each.dead_letter_topic, each.open) for each in world.letters.topics()]
     assert listed == [("another", "dlq.another", 0), (TOPIC, DEAD, 2)]
 
 
@@ -129,8 +129,9 @@ class Writes(Access):
 def test_who_may_not_write_to_a_topic_or_its_dead_letters_redrives_nothing(world, forbidden) -> None:
     world.die()
     world.broker.access = Writes(forbidden)
+    asked = Redrive(0, TOPIC, DeadLetterFilter(chosen={0: frozenset({0})}))
     with pytest.raises(PenstockError) as refused:
-        world.redrive(DeadLetterFilter(chosen={0: frozenset({0})}))
+        world.broker.door.open_here(asked, CALLER, ignore, ignore)
     assert refused.value.reason is Reason.TOPIC_AUTHORIZATION_FAILED
     assert (world.open_count(), world.back()) == (1, [])
 
@@ -292,7 +293,7 @@ def test_a_dead_letter_whose_own_deadline_has_passed_stays_open(world) -> None:
 
 def test_a_topic_without_dead_letters_and_one_that_is_gone(world) -> None:
     with pytest.raises(PenstockError, match=r"topic nobody has no dead letters: there is no topic dlq\.nobody"):
-        world.letters.plan(CALLER, "nobody", DeadLetterFilter(), ignore)
+        world.letters.plan("nobody", DeadLetterFilter(), ignore)
     world.die()
     finish(world.broker.topics.delete(TOPIC))
     with pytest.raises(PenstockError, match="is gone; create it, then redrive them") as refused:
@@ -305,7 +306,7 @@ def test_a_topic_without_dead_letters_and_one_that_is_gone(world) -> None:
 def test_the_name_of_the_dead_letter_topic_will_do_too(world) -> None:
     world.die()
     found = []
-    world.letters.plan(CALLER, DEAD, DeadLetterFilter(), found.append)
+    world.letters.plan(DEAD, DeadLetterFilter(), found.append)
     assert (found[0].topic, found[0].count) == (TOPIC, 1)
 
 

@@ -93,7 +93,7 @@ class DeadLetterWorld(World):
 
     def purged(self, wanted: DeadLetterFilter = ALL, *, most: int = NO_LIMIT) -> Progress:
         job = Job()
-        self.letters.purge(CALLER, TOPIC, wanted, job.told.append, job.done, max_records=most)
+        self.letters.purge(TOPIC, wanted, job.told.append, job.done, max_records=most)
         self.finish(job)
         assert isinstance(job.result, Progress), job.result
         return job.result
@@ -107,7 +107,7 @@ class DeadLetterWorld(World):
 
     def plan(self, wanted: DeadLetterFilter = ALL, most: int = NO_LIMIT) -> RedrivePlan:
         found: list[RedrivePlan | PenstockError] = []
-        self.letters.plan(CALLER, TOPIC, wanted, found.append, max_records=most)
+        self.letters.plan(TOPIC, wanted, found.append, max_records=most)
         self.turns()
         (plan,) = found
         assert isinstance(plan, RedrivePlan)
@@ -115,14 +115,14 @@ class DeadLetterWorld(World):
 
     def shown(self, wanted: DeadLetterFilter = ALL, most: int = 100) -> list[DeadLetter]:
         found: list[list[DeadLetter] | PenstockError] = []
-        self.letters.show(CALLER, TOPIC, wanted, most, found.append)
+        self.letters.show(TOPIC, wanted, most, found.append)
         self.turns()
         (letters,) = found
         assert isinstance(letters, list), letters
         return letters
 
     def open_count(self) -> int:
-        (topic,) = self.letters.topics(CALLER)
+        (topic,) = self.letters.topics()
         return topic.open
 
     def back(self, partition: int = 0) -> list[Record]:

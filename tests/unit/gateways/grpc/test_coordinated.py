@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc import coordinated
-from penstock.gateways.grpc.call import GrpcLimits, Serving
+from penstock.gateways.grpc.call import Serving
 from penstock.gateways.grpc.coordinated import CoordinatedStream
 from penstock.operations.groups import Membership
 
@@ -47,7 +47,7 @@ def coordinator():
 
 @pytest_asyncio.fixture
 async def serving():
-    return Serving(None, GrpcLimits())
+    return Serving(None)
 
 
 @pytest.fixture

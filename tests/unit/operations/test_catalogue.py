@@ -1,0 +1,68 @@
+"""What holds for every operation: it declares its rights, its owner and its handler, and it survives the way to another node."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.core.operations.door import HANDLERS
+from penstock.core.operations.handling import MERGES, Kind
+from penstock.operations.catalogue import CATALOGUE, operation_decoder, result_decoder
+from penstock.operations.operation import Action, Asked, OwnerKind, Resource, Stream, result_type
+from tests.support.operations import every_operation, sample
+
+KINDS = list(CATALOGUE.values())
+NAMED = frozenset({Resource.TOPIC, Resource.GROUP, Resource.SINK, Resource.DEAD_LETTERS})
+
+
+def fields_of(kind: type[Asked[Any]]) -> set[str]:
+    return {field.name for field in msgspec.structs.fields(kind)}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=list(CATALOGUE))
+def test_an_operation_says_which_actions_on_which_resources_it_needs(kind: type[Asked[Any]]) -> None:
+    assert kind.rights, f"{kind.__name__} needs no right, so anybody may ask for it"
+    for right in kind.rights:
+        assert isinstance(right.action, Action)
+        assert isinstance(right.resource, Resource)
+        # Without a field it is a list, from which the handler leaves out what the caller may not see, or it is about the cluster.
+        assert right.field in fields_of(kind) if right.field else right.resource in {*NAMED, Resource.CLUSTER}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=list(CATALOGUE))
+def test_the_owner_of_an_operation_follows_from_its_fields(kind: type[Asked[Any]]) -> None:
+    assert set(kind.belongs_to.fields) <= fields_of(kind)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=list(CATALOGUE))
+def test_an_operation_has_a_handler_of_its_kind(kind: type[Asked[Any]]) -> None:
+    assert (HANDLERS[kind].kind is Kind.STREAMS) == issubclass(kind, Stream)
+    assert (kind in MERGES) == (kind.belongs_to.kind is OwnerKind.EVERY)
+
+
+def test_there_is_no_handler_for_anything_else() -> None:
+    assert set(HANDLERS) == set(KINDS)
+    assert set(MERGES) <= set(KINDS)
+
+
+@pytest.mark.parametrize("asked", every_operation(), ids=list(CATALOGUE))
+def test_an_operation_is_the_same_after_the_way_to_another_node(asked: Asked[Any]) -> None:
+    decoder = operation_decoder(type(asked).__name__)
+    assert decoder is not None
+    assert decoder.decode(msgspec.msgpack.encode(asked)) == asked
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=list(CATALOGUE))
+def test_a_result_is_read_as_what_it_was(kind: type[Asked[Any]]) -> None:
+    decoder = result_decoder(kind)
+    assert decoder is result_decoder(kind)
+    if result_type(kind) is None:
+        assert decoder.decode(msgspec.msgpack.encode(None)) is None
+
+
+def test_a_name_that_no_operation_has_is_not_read() -> None:
+    assert operation_decoder("Nonsense") is None
+
+
+def test_the_samples_are_full() -> None:
+    assert sample(list[tuple[int, str]]) == [(1, "x")]
