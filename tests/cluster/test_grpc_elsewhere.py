@@ -75,7 +75,7 @@ async def connect() -> AsyncIterator[Connect]:
 def streams(node: GatewayNode) -> int:
     """Open streams that a node serves, and those of members of the groups that it coordinates."""
     assert node.grpc._serving is not None
-    return len(node.grpc._serving.streams) + len(node.broker.memberships)
+    return len(node.grpc._serving.streams) + len(node.broker.door.memberships)
 
 
 async def test_a_reader_goes_on_at_the_next_node_when_its_groups_node_is_killed(

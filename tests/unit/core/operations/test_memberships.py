@@ -78,7 +78,7 @@ async def test_a_newer_stream_of_a_member_takes_the_place_of_the_older_one(node:
     assert not newer.ended
     newer.flow.close()
     assert members(node) == []
-    assert not node.broker.memberships
+    assert not node.broker.door.memberships
 
 
 async def test_a_member_that_cannot_be_sent_its_assignment_has_not_joined(
@@ -89,7 +89,7 @@ async def test_a_member_that_cannot_be_sent_its_assignment_has_not_joined(
         Member(node, "a")
     assert caught.value.reason is Reason.COORDINATOR_LOAD_IN_PROGRESS
     assert members(node) == []
-    assert not node.broker.memberships
+    assert not node.broker.door.memberships
 
 
 async def test_a_member_whose_stream_fails_leaves_its_partitions_to_the_others(
