@@ -9,8 +9,8 @@ subscription is a member again, and each partition that it still has continues a
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from penstock.core.operations.door import ELSEWHERE
 from penstock.core.reading import Tail
@@ -38,28 +38,39 @@ Taken = tuple[Replica, Record]
 class _Place:
     """A partition of this subscription, and where it is in it."""
 
-    __slots__ = ("committed", "encoder", "index", "next_offset", "replica", "skip_to")
+    __slots__ = ("_encode_any", "committed", "encode", "index", "last", "replica", "skip_to", "start")
 
-    def __init__(self, topic: Topic, index: int, committed: int, next_offset: int | None) -> None:
+    def __init__(self, topic: Topic, index: int, committed: int) -> None:
         self.index: Final = index
         self.committed: Final = committed
-        self.encoder: Final = MessageEncoder(topic.name, topic.topic_id, index)
-        self.next_offset = next_offset
+        self._encode_any: Final = MessageEncoder(topic.name, topic.topic_id, index).encode
+        self.encode: Callable[..., bytes | None] = self._encode_any
+        """The message with a record; None if a replay passes over it."""
+        self.start: int | None = None
         """None until something of the partition can be read here."""
+        self.last: Record | None = None
+        """The last record that was sent, or passed over."""
         self.replica: Replica | None = None
         """None while nothing of it can be read here."""
         self.skip_to: tuple[int, int] | None = None
-        """(ms, offset): no record before this time is wanted, of those before this offset."""
 
-    def wants(self, record: Record) -> bool:
-        """Whether the record is after the point of a replay."""
-        if self.skip_to is None:
-            return True
-        from_ms, end = self.skip_to
-        if record.offset < end and record.timestamp < from_ms:
-            return False
-        self.skip_to = None
-        return True
+    @property
+    def next_offset(self) -> int | None:
+        """Where it is read on."""
+        return self.start if self.last is None else self.last.offset + 1
+
+    def skip(self, skip_to: tuple[int, int] | None) -> None:
+        """(ms, offset): pass over records before this time, of those before this offset."""
+        self.skip_to = skip_to
+        self.encode = self._encode_any if skip_to is None else self._encode_wanted
+
+    def _encode_wanted(self, *record: Any) -> bytes | None:
+        offset, timestamp = record[:2]
+        from_ms, end = self.skip_to or (0, 0)
+        if offset < end and timestamp < from_ms:
+            return None
+        self.skip(None)
+        return self._encode_any(*record)
 
 
 class Following:
@@ -208,12 +219,11 @@ class Following:
             return
         for index in assignment.partitions:
             if index not in self._places:
-                committed = assignment.offsets.get(index, 0)
+                place = self._places[index] = _Place(self._topic, index, assignment.offsets.get(index, 0))
                 had = self._paused.get(index)
-                next_offset = None if had is None or had.next_offset is None else max(had.next_offset, committed)
-                place = self._places[index] = _Place(self._topic, index, committed, next_offset)
-                if next_offset is not None and had is not None:
-                    place.skip_to = had.skip_to
+                if had is not None and had.next_offset is not None:
+                    place.start = max(had.next_offset, place.committed)
+                    place.skip(had.skip_to)
                 self._begin(place, strict=strict)
         self._paused = {}
 
@@ -230,10 +240,10 @@ class Following:
             self._waiting.add(place.index)
             return
         self._waiting.discard(place.index)
-        if place.next_offset is None:
-            place.next_offset = self._start(place, replica, strict=strict)
+        if place.start is None:
+            place.start = self._start(place, replica, strict=strict)
         place.replica = replica
-        self._tail.add(replica, place.next_offset)
+        self._tail.add(replica, place.next_offset or 0)
 
     def _start(self, place: _Place, replica: Replica, *, strict: bool) -> int:
         """Where a partition is read from. A committed offset past the end is read from once the partition has reached it."""
@@ -260,7 +270,7 @@ class Following:
             if found is not None:
                 return found.offset
             # Records that only the leader has yet are looked at as they come.
-            place.skip_to = (from_ms, end) if known_end < end else None
+            place.skip((from_ms, end) if known_end < end else None)
             return known_end
         return None
 
@@ -295,10 +305,8 @@ class Following:
         place = self._places.get(replica.index)
         if place is None or place.replica is not replica:
             return None
-        place.next_offset = record.offset + 1
-        if place.skip_to is not None and not place.wants(record):
-            return None
-        return place.encoder.encode(*record)
+        place.last = record
+        return place.encode(*record)
 
     def sent(self, taken: list[Taken], size_bytes: int) -> None:
         """The client's connection took these."""

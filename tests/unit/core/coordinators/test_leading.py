@@ -399,6 +399,7 @@ async def test_nothing_is_committed_from_a_staging_topic_whose_end_is_not_known_
     await served(node)
     opened: list[Any] = []
     node.broker.sinks.open(node.caller, "s", opened.append)
+    await until(lambda: node.led(SINKS_TOPIC).log.next_offset, "it is stored")
     await node.copied_all(SINKS_TOPIC)
     await until(lambda: opened, "the sink is there")
     assert isinstance(opened[0], Opened)

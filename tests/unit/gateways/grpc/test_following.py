@@ -57,10 +57,10 @@ async def test_a_subscription_that_ends_leaves_nothing_behind(call) -> None:
     before = len(topics.on_deleted), len(topics.on_changed)
     source = await subscribe(call)
     assert len(topics.on_deleted) == before[0] + 1
-    assert call.broker.memberships
+    assert call.broker.door.memberships
     source.close()
     assert (len(topics.on_deleted), len(topics.on_changed)) == before
-    assert not call.broker.memberships
+    assert not call.broker.door.memberships
     assert call.broker.groups.describe("g").members == ()
     assert not [partition for partition in call.broker.open_partitions() if partition._readers]
 
@@ -72,7 +72,7 @@ async def test_one_that_cannot_be_opened_leaves_nothing_behind_either(call) -> N
         await subscribe(call, replay_offset=99)
     assert caught.value.reason is Reason.OFFSET_OUT_OF_RANGE
     assert (len(topics.on_deleted), len(topics.on_changed)) == before
-    assert not call.broker.memberships
+    assert not call.broker.door.memberships
     assert call.broker.groups.describe("g").members == ()
 
 
@@ -83,7 +83,7 @@ async def test_a_replaced_subscription_does_not_take_the_newer_ones_place_when_i
         await older.ready()
     assert caught.value.reason is Reason.FENCED_INSTANCE_ID
     older.close()
-    assert call.broker.memberships
+    assert call.broker.door.memberships
     assert len(call.broker.groups.describe("g").members) == 1
     assert len(places(newer, newer.take(100, 1_000_000))) == 4
     newer.close()
@@ -93,7 +93,7 @@ async def test_after_a_move_of_the_coordinator_it_continues_after_what_was_sent(
     source = await subscribe(call)
     taken = source.take(100, 1_000_000)
     assert len(places(source, taken[:1])) == 1
-    (member,) = call.broker.memberships.values()
+    (member,) = call.broker.door.memberships.values()
     member._end(PenstockError(Reason.NOT_COORDINATOR))
     # Who has the partitions is not known now, so nothing of them is sent.
     assert places(source, taken[1:]) == []
@@ -109,7 +109,7 @@ async def test_a_partition_that_another_has_after_a_move_of_the_coordinator_is_n
     first, second = await subscribe(call, "b"), await subscribe(call, "a")
     taken = first.take(100, 1_000_000), second.take(100, 1_000_000)
     assert [places(first, taken[0]), places(second, taken[1])] == [[(1, 0), (1, 1)], [(0, 0), (0, 1)]]
-    for member in list(call.broker.memberships.values()):
+    for member in list(call.broker.door.memberships.values()):
         member._end(PenstockError(Reason.NOT_COORDINATOR))
     await first.ready()
     # As the only member it has partition 0 as well, from the committed offset on.
