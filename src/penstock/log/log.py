@@ -188,7 +188,7 @@ class Log(LogWriter):
             self.roll()
 
     def _put_aside(self, segments: list[Segment]) -> list[str]:
-        """Rename their files so that nobody takes them for the log's any more; oldest first, so that no gap can show."""
+        """Rename their files, oldest first: they are no longer part of the log, and a start after a crash removes them."""
         paths: list[str] = []
         for segment in segments:
             for path in segment.paths():
@@ -199,6 +199,12 @@ class Log(LogWriter):
                 self._unsynced_closed.remove(segment)
             segment.close()
         return paths
+
+    def _remove_put_aside(self) -> None:
+        """Remove what retention has dropped: the log begins again below it, and recovery must not drop the new segment too."""
+        for name in self._disk.listdir(self.directory):
+            if name.endswith(DELETED):
+                self._disk.remove(f"{self.directory}/{name}")
 
     def delete_before(self, offset: int, *, sync: bool = True) -> None:
         """Delete all records below ``offset``. Their segments go with the next :meth:`retire`.
@@ -324,9 +330,10 @@ class Log(LogWriter):
             position = 0
         self._note_cut(segment.base_offset, offset, position)
         gone = [item for item in items if item not in kept]
-        for path in self._put_aside(list(reversed(gone))):
-            self._disk.remove(path)
+        for item in reversed(gone):
+            item.remove()
         if segment not in items:
+            self._remove_put_aside()
             self._create_file(segment)
         file = segment.opened()
         file.truncate(position)
@@ -376,8 +383,10 @@ class Log(LogWriter):
                 self._disk.remove(f"{self.directory}/{START_OFFSET}")
                 drop_snapshots_above(self._disk, self.directory, -1)
                 end_clean_note(self._disk, self.directory, 0)
-                for path in self._put_aside([segment for segment in old if segment.base_offset != offset]):
-                    self._disk.remove(path)
+                self._remove_put_aside()
+                for segment in old:
+                    if segment.base_offset != offset:
+                        segment.remove()
                 for directory in sorted({*self._names_dirs, self.directory}, key=len):
                     self._disk.sync_dir(directory)
                 self._names_dirs.clear()

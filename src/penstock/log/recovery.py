@@ -11,8 +11,8 @@ the same holds for the segment of the recovery point once compaction has replace
 Where the checkpoint is lost, nobody knows what was synced: then damage in a closed segment is kept if sound batches follow, and
 only a hole (zeros, or nothing at all) cuts the log. Whatever is cut or found is reported.
 
-What a crash interrupted is finished or undone first: ``.deleted`` and ``.cleaned`` files go, a ``.swap`` file, which is whole and
-synced, takes the place of the segments that it was made from.
+What a crash interrupted is finished or undone first: a ``.deleted`` segment goes with all before it, ``.cleaned`` files go, and a
+``.swap`` file, which is whole and synced, takes the place of the segments that it was made from.
 """
 
 from dataclasses import dataclass, field
@@ -189,6 +189,7 @@ def _sync_names_above(world: World, directory: str) -> None:
 
 def tidy(disk: Disk, directory: str) -> None:
     """Finish or undo what a crash interrupted."""
+    _drop_deleted(disk, directory)
     for name in disk.listdir(directory):
         path = f"{directory}/{name}"
         if name.endswith((DELETED, CLEANED, TEMPORARY)):
@@ -207,6 +208,28 @@ def tidy(disk: Disk, directory: str) -> None:
         # A rename that outlives the removals before it would leave segments that overlap.
         disk.sync_dir(directory)
         disk.rename(path, segment_stem(directory, swapped[0]) + LOG)
+        disk.sync_dir(directory)
+
+
+def _drop_deleted(disk: Disk, directory: str) -> None:
+    """Remove the segments before the last ``.deleted`` one: retention dropped them with it.
+
+    A loss of power may keep some of these renames and not others, and the gap would look like lost records. It may also take the
+    name of the segment that follows: then the last one comes back, since without it the log would not know where it ended.
+    """
+    deleted = [base for name in disk.listdir(directory) if (base := offset_of(name, LOG + DELETED)) is not None]
+    if not deleted:
+        return
+    dropped, bases = max(deleted), segment_bases(disk, directory)
+    for base in bases:
+        if base < dropped:
+            for suffix in SEGMENT_SUFFIXES:
+                disk.remove(segment_stem(directory, base) + suffix)
+    # Until this is durable the ``.deleted`` files must stay: only they show that no records are missing.
+    disk.sync_dir(directory)
+    if max(bases, default=-1) < dropped:
+        path = segment_stem(directory, dropped) + LOG
+        disk.rename(path + DELETED, path)
         disk.sync_dir(directory)
 
 
@@ -296,9 +319,7 @@ def _cut_at(world: World, segments: list[Segment], number: int, tail: Tail) -> N
     )
     # From the end, so that another crash leaves a log without gaps.
     for gone in reversed(later):
-        gone.close()
-        for path in gone.paths():
-            world.disk.remove(path)
+        gone.remove()
     del segments[number + 1 :]
     cut_segment(segment, tail)
 

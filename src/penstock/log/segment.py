@@ -118,6 +118,12 @@ class Segment:
         if self.pins == 0:
             self.release()
 
+    def remove(self) -> None:
+        """Close it and remove its files."""
+        self.close()
+        for path in self.paths():
+            self._disk.remove(path)
+
     def paths(self) -> list[str]:
         """The paths of its files, whether they are there or not."""
         return [self.stem + suffix for suffix in SEGMENT_SUFFIXES]
