@@ -189,10 +189,9 @@ def _sync_names_above(world: World, directory: str) -> None:
 
 def tidy(disk: Disk, directory: str) -> None:
     """Finish or undo what a crash interrupted."""
-    _drop_deleted(disk, directory)
     for name in disk.listdir(directory):
         path = f"{directory}/{name}"
-        if name.endswith((DELETED, CLEANED, TEMPORARY)):
+        if name.endswith((CLEANED, TEMPORARY)):
             disk.remove(path)
             continue
         swapped = swap_range(name)
@@ -209,18 +208,21 @@ def tidy(disk: Disk, directory: str) -> None:
         disk.sync_dir(directory)
         disk.rename(path, segment_stem(directory, swapped[0]) + LOG)
         disk.sync_dir(directory)
+    # What was compacted may have been dropped since.
+    _drop_deleted(disk, directory)
 
 
 def _drop_deleted(disk: Disk, directory: str) -> None:
-    """Remove the segments before the last ``.deleted`` one: retention dropped them with it.
+    """Remove the ``.deleted`` segments and those before the last of them: retention dropped them with it.
 
     A loss of power may keep some of these renames and not others, and the gap would look like lost records. It may also take the
     name of the segment that follows: then the last one comes back, since without it the log would not know where it ended.
     """
-    deleted = [base for name in disk.listdir(directory) if (base := offset_of(name, LOG + DELETED)) is not None]
+    deleted = [name for name in disk.listdir(directory) if name.endswith(DELETED)]
     if not deleted:
         return
-    dropped, bases = max(deleted), segment_bases(disk, directory)
+    dropped = max((base for name in deleted if (base := offset_of(name, LOG + DELETED)) is not None), default=-1)
+    bases = segment_bases(disk, directory)
     for base in bases:
         if base < dropped:
             for suffix in SEGMENT_SUFFIXES:
@@ -231,6 +233,8 @@ def _drop_deleted(disk: Disk, directory: str) -> None:
         path = segment_stem(directory, dropped) + LOG
         disk.rename(path + DELETED, path)
         disk.sync_dir(directory)
+    for name in deleted:
+        disk.remove(f"{directory}/{name}")
 
 
 def segment_bases(disk: Disk, directory: str) -> list[int]:

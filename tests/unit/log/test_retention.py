@@ -151,6 +151,24 @@ def test_old_segments_that_go_take_no_newer_records_along_when_the_power_fails(r
         assert kit.names(DELETED) == []
 
 
+def test_a_compacted_segment_that_goes_takes_no_newer_records_along_when_the_power_fails() -> None:
+    config = replace(KEEP, cleanup=frozenset(CleanupPolicy), min_cleanable_dirty_ratio=0.01)
+    for kit in kits_that_may_lose_power():
+        log = kit.open(config)
+        fill(log, 60)
+        task = log.compaction_task(kit.clock.ms, log.segments[2].base_offset)
+        task.run()
+        log.install(task)
+        log.reconfigure(replace(config, retention_ms=1000))
+        log.retire(10**12, log.segments[-2].next_offset)
+        expected = read_all(log)
+        kit.disk.lose_power()
+        kit.new_world()
+        again = kit.open(config)
+        assert again.next_offset == 60
+        assert read_all(again)[-len(expected) :] == expected
+
+
 @pytest.mark.parametrize("operation", ["remove", "rename", "sync_dir", "sync"])
 def test_a_start_that_ends_early_loses_nothing_of_what_retention_kept(operation) -> None:
     for number, kit in enumerate(kits_that_may_lose_power()):
