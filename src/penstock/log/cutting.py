@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.log.checkpoint import SNAPSHOT_UNKNOWN
 from penstock.log.cleaning import end_clean_note
-from penstock.log.names import CUT, CUT_TITLE, START_OFFSET, START_OFFSET_TITLE
+from penstock.log.names import CUT, CUT_TITLE, DELETED, START_OFFSET, START_OFFSET_TITLE
 from penstock.log.notes import read_note, write_note
 from penstock.log.producer_state import ProducerStates
 from penstock.log.segment import OFFSET_LIMIT, Segment
@@ -93,6 +93,7 @@ def _cut_files(log: "Log", offset: int) -> None:
     log.cut_note.write(segment.base_offset, offset, position)
     _remove(log, [item for item in reversed(items) if item not in kept])
     if segment not in items:
+        _remove_put_aside(log)
         log.create_file(segment)
     file = segment.opened()
     file.truncate(position)
@@ -131,6 +132,7 @@ def start_at(log: "Log", offset: int) -> None:
             log.disk.remove(f"{log.directory}/{START_OFFSET}")
             drop_snapshots_above(log.disk, log.directory, -1)
             end_clean_note(log.disk, log.directory, 0)
+            _remove_put_aside(log)
             _remove(log, [segment for segment in old if segment.base_offset != offset])
             log.unsynced.sync_names()
         log.forget_epochs(0)
@@ -144,13 +146,16 @@ def start_at(log: "Log", offset: int) -> None:
 
 
 def _remove(log: "Log", segments: list[Segment]) -> None:
-    """All are renamed before the first file is removed, in this order, so that no gap can show."""
-    paths: list[str] = []
     for segment in segments:
-        paths += segment.put_aside()
+        segment.remove()
         log.unsynced.drop_segment(segment)
-    for path in paths:
-        log.disk.remove(path)
+
+
+def _remove_put_aside(log: "Log") -> None:
+    """Remove what retention has dropped: the log begins again below it, and recovery must not drop the new segment too."""
+    for name in log.disk.listdir(log.directory):
+        if name.endswith(DELETED):
+            log.disk.remove(f"{log.directory}/{name}")
 
 
 def _lower_start(log: "Log", offset: int) -> None:

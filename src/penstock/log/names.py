@@ -13,7 +13,7 @@ SNAPSHOT: Final = ".snapshot"
 SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX)
 
 DELETED: Final = ".deleted"
-"""On its way out: nobody reads it any more."""
+"""Dropped by retention, with all segments before it; removed once that is durable."""
 CLEANED: Final = ".cleaned"
 """Being written by compaction: worthless until it is renamed."""
 SWAP: Final = ".swap"

@@ -11,8 +11,8 @@ the same holds for the segment of the recovery point once compaction has replace
 Where the checkpoint is lost, nobody knows what was synced: then damage in a closed segment is kept if sound batches follow, and
 only a hole (zeros, or nothing at all) cuts the log. Whatever is cut or found is reported.
 
-What a crash interrupted is finished or undone first: ``.deleted`` and ``.cleaned`` files go, a ``.swap`` file, which is whole and
-synced, takes the place of the segments that it was made from.
+What a crash interrupted is finished or undone first: a ``.deleted`` segment goes with all before it, ``.cleaned`` files go, and a
+``.swap`` file, which is whole and synced, takes the place of the segments that it was made from.
 """
 
 from penstock.log.checkpoint import NO_PRODUCERS, SNAPSHOT_UNKNOWN, RecoveryPoint
@@ -173,7 +173,7 @@ def tidy(disk: Disk, directory: str) -> None:
     """Finish or undo what a crash interrupted."""
     for name in disk.listdir(directory):
         path = f"{directory}/{name}"
-        if name.endswith((DELETED, CLEANED, TEMPORARY)):
+        if name.endswith((CLEANED, TEMPORARY)):
             disk.remove(path)
             continue
         swapped = swap_range(name)
@@ -190,6 +190,33 @@ def tidy(disk: Disk, directory: str) -> None:
         disk.sync_dir(directory)
         disk.rename(path, segment_stem(directory, swapped[0]) + LOG)
         disk.sync_dir(directory)
+    # What was compacted may have been dropped since.
+    _drop_deleted(disk, directory)
+
+
+def _drop_deleted(disk: Disk, directory: str) -> None:
+    """Remove the ``.deleted`` segments and those before the last of them: retention dropped them with it.
+
+    A loss of power may keep some of these renames and not others, and the gap would look like lost records. It may also take the
+    name of the segment that follows: then the last one comes back, since without it the log would not know where it ended.
+    """
+    deleted = [name for name in disk.listdir(directory) if name.endswith(DELETED)]
+    if not deleted:
+        return
+    dropped = max((base for name in deleted if (base := offset_of(name, LOG + DELETED)) is not None), default=-1)
+    bases = segment_bases(disk, directory)
+    for base in bases:
+        if base < dropped:
+            for suffix in SEGMENT_SUFFIXES:
+                disk.remove(segment_stem(directory, base) + suffix)
+    # Until this is durable the ``.deleted`` files must stay: only they show that no records are missing.
+    disk.sync_dir(directory)
+    if max(bases, default=-1) < dropped:
+        path = segment_stem(directory, dropped) + LOG
+        disk.rename(path + DELETED, path)
+        disk.sync_dir(directory)
+    for name in deleted:
+        disk.remove(f"{directory}/{name}")
 
 
 def _where_to_begin(segments: list[Segment], point: RecoveryPoint | None) -> tuple[int, int]:
@@ -262,9 +289,7 @@ def _cut_at(environment: LogEnvironment, segments: list[Segment], number: int, t
     )
     # From the end, so that another crash leaves a log without gaps.
     for gone in reversed(later):
-        gone.close()
-        for path in gone.paths():
-            environment.disk.remove(path)
+        gone.remove()
     del segments[number + 1 :]
     cut_segment(segment, tail)
 

@@ -3,6 +3,7 @@
 On disk: ``start-offset``, below which records are deleted though their segment is still there.
 """
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -72,6 +73,10 @@ class RemovalTask:
 
     def run(self) -> None:
         """Remove them. After a crash half-way the next start removes the rest."""
+        for directory in {os.path.dirname(path) for path in self.paths}:
+            # Recovery must find these files until their new names are durable. The folder is gone if the topic was deleted.
+            with suppress(FileNotFoundError):
+                self.disk.sync_dir(directory)
         for path in self.paths:
             self.disk.remove(path)
         for folder in self.folders:

@@ -146,12 +146,18 @@ class Segment:
             self.verified_from = self.verified_to = 0
 
     def put_aside(self) -> list[str]:
-        """Close it and rename its files, so that they are not taken for the log's any more; returns the new names."""
+        """Close it and rename its files: they are no longer part of the log, and a start after a crash removes them. Returns the new names."""
         paths = [path for path in self.paths() if self._disk.exists(path)]
         for path in paths:
             self._disk.rename(path, path + DELETED)
         self.close()
         return [path + DELETED for path in paths]
+
+    def remove(self) -> None:
+        """Close it and remove its files."""
+        self.close()
+        for path in self.paths():
+            self._disk.remove(path)
 
     def paths(self) -> list[str]:
         """The paths of its files, whether they are there or not."""

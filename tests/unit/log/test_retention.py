@@ -1,10 +1,18 @@
+from contextlib import suppress
+from dataclasses import replace
+
 import pytest
 
 from penstock.log.config import CleanupPolicy, LogConfig
 from penstock.log.files import FilePool
+from penstock.log.names import DELETED
+from penstock.log.recovery import recover
 from penstock.log.retention import RemovalTask, expired_count
 from penstock.log.segment import Segment
 from penstock.testing.disk import SimulatedDisk
+from tests.unit.log.kit import Kit, append, fill, read_all
+
+KEEP = LogConfig(segment_bytes=2000, index_interval_bytes=200, retention_ms=-1, segment_ms=-1)
 
 
 @pytest.fixture
@@ -88,3 +96,132 @@ def test_with_a_tier_what_is_archived_stays_until_its_time_has_come(segments) ->
 
 def test_with_a_tier_deleted_records_go_though_they_were_never_archived(segments) -> None:
     assert count(segments, start=20, archived=0) == 2
+
+
+# What a crash leaves of segments that were dropped.
+
+
+def kits_that_may_lose_power(count=60):
+    """Disks that each keep another part of what was not synced."""
+    for seed in range(count):
+        disk = SimulatedDisk(seed)
+        disk.make_dirs("/data")
+        yield Kit(disk, "/data/0")
+
+
+@pytest.mark.parametrize("removed", [False, True])
+@pytest.mark.parametrize("known", [False, True])
+def test_a_log_of_which_all_was_deleted_keeps_its_end_over_a_loss_of_power(removed, known) -> None:
+    for kit in kits_that_may_lose_power():
+        log = kit.open(KEEP)
+        fill(log, 1)
+        point = log.recovery_point() if known else None
+        log.delete_before(1)
+        for task in log.retire(kit.clock.ms):
+            if removed:
+                task.run()
+        kit.disk.lose_power()
+        kit.new_world()
+        again = kit.open(KEEP, point)
+        assert (again.start_offset, again.next_offset) == (1, 1)
+        assert append(again, b"new") == 1
+
+
+@pytest.mark.parametrize("removed", [False, True])
+@pytest.mark.parametrize("why", ["deleted", "expired"])
+def test_old_segments_that_go_take_no_newer_records_along_when_the_power_fails(removed, why) -> None:
+    for kit in kits_that_may_lose_power():
+        log = kit.open(KEEP)
+        fill(log, 60)
+        kept = log.segments[3].base_offset
+        if why == "deleted":
+            log.delete_before(kept)
+        else:
+            log.reconfigure(replace(KEEP, retention_ms=1000))
+        for task in log.retire(10**12, kept):
+            if removed:
+                task.run()
+        assert log.start_offset == kept
+        expected = read_all(log)
+        kit.disk.lose_power()
+        kit.new_world()
+        again = kit.open(KEEP)
+        assert again.next_offset == 60
+        assert read_all(again)[-len(expected) :] == expected
+        assert kit.names(DELETED) == []
+
+
+def test_a_compacted_segment_that_goes_takes_no_newer_records_along_when_the_power_fails() -> None:
+    config = replace(KEEP, cleanup=frozenset(CleanupPolicy), min_cleanable_dirty_ratio=0.01)
+    for kit in kits_that_may_lose_power():
+        log = kit.open(config)
+        fill(log, 60)
+        task = log.compaction_task(kit.clock.ms, log.segments[2].base_offset)
+        task.run()
+        log.install(task)
+        log.reconfigure(replace(config, retention_ms=1000))
+        log.retire(10**12, log.segments[-2].next_offset)
+        expected = read_all(log)
+        kit.disk.lose_power()
+        kit.new_world()
+        again = kit.open(config)
+        assert again.next_offset == 60
+        assert read_all(again)[-len(expected) :] == expected
+
+
+@pytest.mark.parametrize("operation", ["remove", "rename", "sync_dir", "sync"])
+def test_a_start_that_ends_early_loses_nothing_of_what_retention_kept(operation) -> None:
+    for number, kit in enumerate(kits_that_may_lose_power()):
+        log = kit.open(KEEP)
+        fill(log, 60)
+        log.delete_before(60)
+        log.retire(kit.clock.ms)
+        if number % 2:
+            kit.disk.lose_power()
+        else:
+            kit.disk.end_process()
+        kit.new_world()
+        kit.disk.fail_next(operation)
+        with suppress(OSError):
+            kit.open(KEEP)
+        kit.disk.clear_faults()
+        kit.disk.lose_power()
+        kit.new_world()
+        again = kit.open(KEEP)
+        assert (again.start_offset, again.next_offset) == (60, 60)
+
+
+def test_a_segment_that_comes_back_at_a_start_is_there_for_good() -> None:
+    for kit in kits_that_may_lose_power():
+        log = kit.open(KEEP)
+        fill(log, 1)
+        log.delete_before(1)
+        log.retire(kit.clock.ms)
+        kit.disk.lose_power()
+        # As when all logs were synced at once before.
+        point = recover(kit.new_world(), kit.directory, KEEP.index_interval_bytes, None, synced=True)
+        again = kit.open(KEEP, point)
+        fill(again, 1)
+        expected = read_all(again)
+        again.roll()
+        kit.disk.lose_power()
+        kit.new_world()
+        assert read_all(kit.open(KEEP)) == expected
+
+
+def test_what_a_copy_begins_anew_is_not_taken_for_what_retention_drops(kit) -> None:
+    for begin in ("start_at", "truncate_to"):
+        kit.directory = f"/data/{begin}"
+        log = kit.open(KEEP)
+        fill(log, 60)
+        base = log.segments[1].base_offset
+        log.delete_before(60)
+        log.retire(kit.clock.ms)
+        assert log.segments[0].base_offset == 60
+        getattr(log, begin)(base)
+        fill(log, 2)
+        kit.disk.end_process()
+        kit.new_world()
+        again = kit.open(KEEP)
+        assert (again.start_offset, again.next_offset) == (base, base + 2)
+        assert again.size_bytes == log.size_bytes
