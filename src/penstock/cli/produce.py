@@ -82,9 +82,7 @@ def produce(
     ] = None,
     partition: Annotated[
         int | None,
-        typer.Option(
-            "--partition", "-p", min=0, help="Write to this partition.  [default: by the hash of the key, or in turn]"
-        ),
+        typer.Option("--partition", "-p", min=0, help="Write to this partition.  [default: by key, or in turn]"),
     ] = None,
     compression: Annotated[
         CompressionChoice, typer.Option("--compression", "-z", help="Compress batches with this codec.")
@@ -94,9 +92,7 @@ def produce(
     ] = AcksChoice.ALL,
     input_format: Annotated[
         Input,
-        typer.Option(
-            "--input", "-i", help="Read each line as a value, or as a record in the JSON of consume -o ndjson."
-        ),
+        typer.Option("--input", "-i", help="Read values, or records as consume -o ndjson writes them."),
     ] = Input.LINES,
     show_progress: Annotated[
         bool | None,
@@ -108,7 +104,8 @@ def produce(
 ) -> None:
     """Send lines as records.
 
-    Each line of the files or stdin is a value. With --key-separator, the text before the first separator is the key; a line without a separator has no key.
+    Each line of the files or stdin is a value. With --key-separator, the text before the first separator is the key;
+    a line without a separator has no key.
     """
     from penstock.client import Acks, Producer
     from penstock.records.batch import Compression
@@ -126,21 +123,11 @@ def produce(
         row[2] = delivery.base_offset + delivery.record_count - 1
 
     with connected(bootstrap, timeout) as cluster:
-        producer = Producer(
-            cluster,
-            acks=wanted,
-            compression=Compression[compression.name],
-            on_delivery=count,
-        )
+        producer = Producer(cluster, acks=wanted, compression=Compression[compression.name], on_delivery=count)
         # Checked now: a wrong topic or a broker that is down should be reported before a line is typed.
         cluster.topic(topic, auto_create=True)
-        interactive = sources == [STDIN] and sys.stdin.isatty()
-        with (
-            producer,
-            progress(
-                f"to {topic}", "bytes", _total_bytes(sources), shown=False if interactive else show_progress
-            ) as bar,
-        ):
+        shown = False if sources == [STDIN] and sys.stdin.isatty() else show_progress
+        with producer, progress(f"to {topic}", "bytes", _total_bytes(sources), shown=shown) as bar:
             for chunk in _chunks(sources):
                 for line in chunk:
                     if input_format is Input.NDJSON:
