@@ -10,7 +10,7 @@ import msgspec
 
 from penstock.spark.pipelines.builtin import builtin_named
 from penstock.spark.pipelines.registry import Registry
-from penstock.spark.pipelines.run import Execution, Settings
+from penstock.spark.pipelines.run import Execution, RunSettings
 from penstock.spark.pipelines.values import Trigger
 from tests.support.marked import Mark
 
@@ -52,7 +52,7 @@ def run_builtin(spark, kind, arguments, *, bootstrap, state, name="", rate=None,
     """One run that does all there is and ends; gives back the screen."""
     builtin = builtin_named(kind)
     screen = Silent()
-    settings = Settings(
+    settings = RunSettings(
         name=name or kind, kind=kind, bootstrap=bootstrap, checkpoint=checkpoint, trigger=Trigger(once=True), rate=rate
     )
     execution = Execution(settings, Registry(Path(state)), screen, make_session=lambda _: spark)

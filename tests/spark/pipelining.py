@@ -7,7 +7,7 @@ from pathlib import Path
 from penstock.spark.pipelines.builtin import builtin_named
 from penstock.spark.pipelines.loading import loads
 from penstock.spark.pipelines.registry import Registry
-from penstock.spark.pipelines.run import Execution, Settings, run_file
+from penstock.spark.pipelines.run import Execution, RunSettings, run_file
 from penstock.spark.pipelines.values import Trigger
 from tests.spark.sinking import seen_in
 
@@ -67,7 +67,7 @@ class Pipelines:
         return self._execute(name, lambda execution: builtin.run(builtin.arguments(**arguments), execution))
 
     def _execute(self, name, work, **more):
-        settings = Settings(name=name, kind="steps", bootstrap=self.bootstrap, trigger=Trigger(once=True), **more)
+        settings = RunSettings(name=name, kind="steps", bootstrap=self.bootstrap, trigger=Trigger(once=True), **more)
         return Execution(settings, self.registry, self.screen, lambda _: self.spark).execute(work)
 
     def json_in(self, topic):

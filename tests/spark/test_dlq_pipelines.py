@@ -14,7 +14,7 @@ from penstock.spark.pipelines.builtin.dlq_report import DlqReportArguments, Whic
 from penstock.spark.pipelines.builtin.redrive import RedriveArguments
 from penstock.spark.pipelines.errors import PipelineUsageError
 from penstock.spark.pipelines.registry import Registry
-from penstock.spark.pipelines.run import Execution, Settings
+from penstock.spark.pipelines.run import Execution, RunSettings
 from tests.spark.dead_letters import GROUP, Mortuary
 from tests.support.waiting import eventually
 
@@ -74,7 +74,7 @@ def pipeline(spark, bootstrap, tmp_path):
 
     def run(builtin, arguments, screen=None):
         screen = screen or Screen()
-        settings = Settings("test", builtin.BUILTIN.name, bootstrap, streams=False)
+        settings = RunSettings("test", builtin.BUILTIN.name, bootstrap, streams=False)
         execution = Execution(settings, Registry(tmp_path / "state"), screen, make_session=lambda _: spark)
         execution.execute(lambda context: builtin.run(arguments, context))
         return screen

@@ -30,9 +30,10 @@ def show(
 
     Accepts the flags of penstock serve, and reads the same environment variables.
     """
-    from penstock.config import SourceKind, load
+    from penstock.config import load
     from penstock.config.describe import describe
     from penstock.config.loading import show as as_toml
+    from penstock.settings import SourceKind
 
     rows: list[Row] = [
         {

@@ -35,7 +35,7 @@ from penstock.cli.pipeline_options import (
     Once,
     Output,
     Rate,
-    Settings,
+    RunOptions,
     StateDir,
     Trigger,
     Yes,
@@ -145,7 +145,7 @@ def run(
 
     with _reported():
         pipeline = load(file, parse_pairs(sets, "--set"))
-    given = Settings(bootstrap, master, name, conf, state_dir, yes, output, checkpoint, trigger, once, rate, detach)
+    given = RunOptions(bootstrap, master, name, conf, state_dir, yes, output, checkpoint, trigger, once, rate, detach)
     if pipeline.arguments is None:
         _execute(pipeline, given, lambda execution: run_file(pipeline, execution), streams=True)
         return
@@ -153,7 +153,7 @@ def run(
     _execute(pipeline, given, lambda execution: builtin.run(arguments, execution), streams=builtin.streams)  # type: ignore[arg-type]
 
 
-def run_builtin(builtin: Builtin[Arguments], arguments: Arguments, given: Settings) -> None:
+def run_builtin(builtin: Builtin[Arguments], arguments: Arguments, given: RunOptions) -> None:
     """Run the command of a built-in pipeline."""
     from penstock.spark.pipelines.model import NAME_LENGTH_MAX, Head, Pipeline
 
@@ -281,10 +281,9 @@ def _remove_checkpoint(registry: Registry, run: Run) -> None:
             shutil.rmtree(folder)
 
 
-def _execute(pipeline: Pipeline, given: Settings, work: Callable[[Execution], None], *, streams: bool) -> None:
+def _execute(pipeline: Pipeline, given: RunOptions, work: Callable[[Execution], None], *, streams: bool) -> None:
     from penstock.spark.pipelines.loading import problem_with_name
-    from penstock.spark.pipelines.run import Execution, session_of
-    from penstock.spark.pipelines.run import Settings as RunSettings
+    from penstock.spark.pipelines.run import Execution, RunSettings, session_of
     from penstock.spark.sessions import need_spark
 
     with _reported():
@@ -341,7 +340,7 @@ def _execute(pipeline: Pipeline, given: Settings, work: Callable[[Execution], No
                 emit_one(_row(run), given.output)
 
 
-def _trigger(given: Settings, of_file: str) -> ReadTrigger:
+def _trigger(given: RunOptions, of_file: str) -> ReadTrigger:
     from penstock.spark.pipelines.values import trigger_of
 
     try:

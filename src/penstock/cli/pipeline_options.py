@@ -55,7 +55,7 @@ Output = Annotated[Format, typer.Option("--output", "-o", help="Print a table, o
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RunOptions:
     """The values of these options."""
 
     bootstrap: str | None = None

@@ -10,7 +10,7 @@ import typer
 
 from penstock.cli import serve as fast
 from penstock.cli.failures import Exit
-from penstock.config import LogFormat, LogLevel
+from penstock.settings import LogFormat, LogLevel
 
 _FLAGS: Final[dict[str, tuple[str, str]]] = {
     "--data-dir": ("DIR", "Store all data in this directory.  [default: ./data]"),

@@ -35,12 +35,13 @@ from penstock.core.topic_records import (
     topic_key,
 )
 from penstock.errors import PenstockError, Reason
-from penstock.limits import PARTITIONS_MAX, PARTITIONS_PER_TOPIC_MAX, TOPICS_MAX
+from penstock.limits import PARTITIONS_PER_TOPIC_MAX
 from penstock.metadata.port import Compare, Delete, Entry, MetadataStore, Operation, Put, UnknownOutcomeError
 from penstock.ports import Clock, Entropy
+from penstock.settings import Settings
 from penstock.types import NodeId
 
-__all__ = ["UNSET", "NewTopic", "Topic", "TopicDefaults", "Topics"]
+__all__ = ["UNSET", "NewTopic", "Topic", "Topics"]
 
 UNSET: Final = -1
 """A number that the caller leaves to the broker's configuration."""
@@ -61,17 +62,6 @@ class NewTopic:
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict, hash=False)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDefaults:
-    """The broker's configuration, for what a new topic leaves unset. ``configs`` went through ``check_configs``."""
-
-    partition_count: int = 1
-    replication_factor: int = 1
-    configs: Mapping[str, str] = field(default_factory=dict, hash=False)
-    topics_max: int = TOPICS_MAX
-    partitions_max: int = PARTITIONS_MAX
-
-
 class Topics(TopicImage):
     """The topics of the cluster, and the way to change them. Hooks are called once a change is in the image."""
 
@@ -80,14 +70,14 @@ class Topics(TopicImage):
         store: MetadataStore,
         clock: Clock,
         entropy: Entropy,
-        node_id: NodeId,
-        defaults: TopicDefaults | None = None,
+        settings: Settings,
     ) -> None:
-        self.defaults: Final = defaults or TopicDefaults()
-        super().__init__(store, self.defaults.configs)
+        """``settings`` say what a new topic gets that its creator leaves unset, and how many topics there may be."""
+        self.settings: Final = settings
+        super().__init__(store, settings.topic_configs)
         self._clock = clock
         self._entropy = entropy
-        self.placer: Placer = AlonePlacer(node_id)
+        self.placer: Placer = AlonePlacer(NodeId(settings.server.node_id))
         """Says where new partitions go."""
         self.notes_deletions = False
         """Whether other nodes must be able to tell a deleted topic from one that they never heard of."""
@@ -120,7 +110,7 @@ class Topics(TopicImage):
         partitions = self._placed(new)
         count = len(partitions)
         overrides = self._check_overrides(new)
-        if len(self) + len(self._creating) >= self.defaults.topics_max:
+        if len(self) + len(self._creating) >= self.settings.limits.topics_max:
             raise PenstockError(
                 Reason.POLICY_VIOLATION, f"There are {len(self)} topics, which is the most. Delete some first."
             )
@@ -294,9 +284,9 @@ class Topics(TopicImage):
                 )
             self._check_count(count)
             return self.placer.assigned([new.assignments[index] for index in range(count)])
-        count = self.defaults.partition_count if new.partition_count == UNSET else new.partition_count
+        count = self.settings.topics.partitions if new.partition_count == UNSET else new.partition_count
         self._check_count(count)
-        replicas = self.defaults.replication_factor if new.replication_factor == UNSET else new.replication_factor
+        replicas = self.settings.replication_factor if new.replication_factor == UNSET else new.replication_factor
         return self.placer.spread(count, replicas)
 
     def _check_count(self, count: int) -> None:
@@ -311,10 +301,10 @@ class Topics(TopicImage):
 
     def _check_room(self, count: int) -> None:
         used = self.partition_count + self._reserved_partitions
-        if used + count > self.defaults.partitions_max:
+        if used + count > self.settings.limits.partitions_max:
             raise PenstockError(
                 Reason.POLICY_VIOLATION,
-                f"{count} more partitions would be too many: there are {used}, and {self.defaults.partitions_max} is the most. "
+                f"{count} more partitions would be too many: there are {used}, and {self.settings.limits.partitions_max} is the most. "
                 "Delete topics or ask for fewer.",
             )
 

@@ -55,6 +55,7 @@ class World:
     logs: LogManager
     flusher: Flusher
     flush: Flush
+    moving_bytes_per_second: int
     clock: Clock
     report: Report
     trash: Callable[[RemovalTask], None]
@@ -73,7 +74,7 @@ class Replicas:
         self.node_epoch = UNREGISTERED
         self.high_watermarks: Final[MutableMapping[Place, int]] = {} if high_watermarks is None else high_watermarks
         """What was known to be committed, of partitions that have no role here at this moment."""
-        self.moving_budget = ByteBudget()
+        self.moving_budget = ByteBudget(world.moving_bytes_per_second)
         """How fast partitions that move to other nodes are sent there, unless they are throttled."""
         self.sending: Final = sending_throttle(world.node_id)
         self.receiving: Final = receiving_throttle(world.node_id)

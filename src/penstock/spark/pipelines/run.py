@@ -87,7 +87,7 @@ class Screen(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RunSettings:
     """How a run was asked for."""
 
     name: str
@@ -118,10 +118,10 @@ class Execution:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: RunSettings,
         registry: Registry,
         screen: Screen,
-        make_session: Callable[[Settings], SparkSession] | None = None,
+        make_session: Callable[[RunSettings], SparkSession] | None = None,
     ) -> None:
         self._settings = settings
         self._registry = registry
@@ -409,7 +409,7 @@ def session_for(name: str, master: str, conf: Mapping[str, object]) -> SparkSess
     return session(name, master, **{**settings, **conf})
 
 
-def session_of(settings: Settings) -> SparkSession:
+def session_of(settings: RunSettings) -> SparkSession:
     """The session of a run."""
     return session_for(settings.name, settings.master, settings.conf)
 

@@ -29,7 +29,7 @@ from penstock.spark.sink.encoding import GATHERED_BYTES_MAX, SHARE_BYTES, encode
 from penstock.spark.sink.errors import CheckpointError
 from penstock.spark.sink.routing import Router
 from penstock.spark.sink.rows import Layout, layout_of, rows_of
-from penstock.spark.sink.settings import Settings, settings_of
+from penstock.spark.sink.settings import WriterSettings, settings_of
 from penstock.spark.sink.staging import Outlet, Producing, Staged, Staging
 from penstock.spark.sink.targets import Targets, ensure_topic
 from penstock.spark.task_properties import BATCH_ID, QUERY_ID
@@ -82,7 +82,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: 
 class BatchWriter(DataSourceArrowWriter):
     """All of a DataFrame, or nothing."""
 
-    def __init__(self, settings: Settings, layout: Layout, address: str | None, opened: Opened | None) -> None:
+    def __init__(self, settings: WriterSettings, layout: Layout, address: str | None, opened: Opened | None) -> None:
         self._settings = settings
         self._layout = layout
         self._address = address
@@ -124,7 +124,7 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """The micro-batches of a query, each once. Spark makes another one of these for each call on the driver."""
 
-    def __init__(self, settings: Settings, layout: Layout) -> None:
+    def __init__(self, settings: WriterSettings, layout: Layout) -> None:
         self._settings = settings
         self._layout = layout
 
@@ -158,7 +158,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 def stage_rows(
     iterator: Iterator[pa.RecordBatch],
-    settings: Settings,
+    settings: WriterSettings,
     layout: Layout,
     cluster: Cluster,
     opened: Opened,
@@ -184,14 +184,14 @@ def stage_rows(
 
 
 def produce_rows(
-    iterator: Iterator[pa.RecordBatch], settings: Settings, layout: Layout, cluster: Cluster
+    iterator: Iterator[pa.RecordBatch], settings: WriterSettings, layout: Layout, cluster: Cluster
 ) -> WriterCommitMessage:
     """Write a task's rows straight into their topics."""
     return write_rows(iterator, settings, layout, cluster, Producing(BatchSender(cluster, settings.acks)))
 
 
 def write_rows(
-    iterator: Iterator[pa.RecordBatch], settings: Settings, layout: Layout, cluster: Cluster, outlet: Outlet
+    iterator: Iterator[pa.RecordBatch], settings: WriterSettings, layout: Layout, cluster: Cluster, outlet: Outlet
 ) -> WriterCommitMessage:
     """Share a task's rows out, encode them, and hand them to the outlet."""
     targets = Targets(cluster, batch_bytes=settings.batch_bytes)
@@ -211,7 +211,7 @@ def write_rows(
     return outlet.finish()
 
 
-def _share_bytes(settings: Settings, layout: Layout, targets: Targets) -> int:
+def _share_bytes(settings: WriterSettings, layout: Layout, targets: Targets) -> int:
     """How much is shared out at a time."""
     if settings.topic is None:
         return GATHERED_BYTES_MAX // 4
@@ -232,7 +232,7 @@ def sink_address(cluster: Cluster) -> str:
         ) from error
 
 
-def _layout(settings: Settings, schema: StructType) -> Layout:
+def _layout(settings: WriterSettings, schema: StructType) -> Layout:
     return layout_of(schema, topic_given=settings.topic is not None, keep_timestamp=settings.keep_timestamp)
 
 

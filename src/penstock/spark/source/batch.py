@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock.client.cluster import Cluster
-    from penstock.spark.source.settings import Settings
+    from penstock.spark.source.settings import SourceSettings
 
 
 class RecordsReader(DataSourceReader):
     """Reads topics once. Goes to the executors with its tasks, so it holds settings and no connection."""
 
-    def __init__(self, settings: Settings, schema: StructType) -> None:
+    def __init__(self, settings: SourceSettings, schema: StructType) -> None:
         self._settings = settings
         self._schema = schema
         self._constraints = Constraints()
@@ -90,7 +90,7 @@ class FilteringRecordsReader(RecordsReader):
         return rest
 
 
-def read_part(part: InputPartition, settings: Settings, schema: StructType) -> Iterator[pa.RecordBatch]:
+def read_part(part: InputPartition, settings: SourceSettings, schema: StructType) -> Iterator[pa.RecordBatch]:
     """The records of one task. Spark makes up a task without a range when there is nothing to read."""
     # In tasks alone: planning needs neither Arrow nor a decoder.
     from penstock.spark.source.task import read_lake_part, read_range

@@ -22,7 +22,7 @@ from penstock.spark.source.tiers import Tiers
 
 if TYPE_CHECKING:
     from penstock.client.cluster import Cluster
-    from penstock.spark.source.settings import Settings
+    from penstock.spark.source.settings import SourceSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Resolved:
 class Edges:
     """What the broker says of partitions, as the query's settings want it asked."""
 
-    def __init__(self, cluster: Cluster, settings: Settings) -> None:
+    def __init__(self, cluster: Cluster, settings: SourceSettings) -> None:
         self.cluster = cluster
         self.tiers = Tiers(cluster, fail=settings.fail_on_data_loss)
         self._settings = settings

@@ -21,7 +21,7 @@ from penstock.spark.errors import report_data_loss
 if TYPE_CHECKING:
     from penstock.spark.lake.reading import LakeSplit
     from penstock.spark.source.offsets import Edges
-    from penstock.spark.source.settings import Settings
+    from penstock.spark.source.settings import SourceSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def divide(ranges: Sequence[Range], min_partitions: int | None, records_max: int
     return [*whole, *open_ended]
 
 
-def tasks(edges: Edges, ranges: Sequence[Range], settings: Settings) -> list[InputPartition]:
+def tasks(edges: Edges, ranges: Sequence[Range], settings: SourceSettings) -> list[InputPartition]:
     """A task for each piece. What the broker dropped is read from the lake, and is a data loss where there is none."""
     fail = settings.fail_on_data_loss
     wanted = [each for each in ranges if not each.is_empty]

@@ -49,7 +49,7 @@ _STREAM_REFUSES: Final = ("endingOffsets", "endingOffsetsByTimestamp")
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SourceSettings:
     """All that a read needs to know of its options. Goes to tasks with the reader."""
 
     options: Options
@@ -74,7 +74,7 @@ def include_headers(options: Options) -> bool:
     return options.flag("includeHeaders", default=False)
 
 
-def batch_settings(options: Options) -> Settings:
+def batch_settings(options: Options) -> SourceSettings:
     """The settings of a query that ends."""
     settings = _settings(options, Kind.EARLIEST)
     check_batch(settings.start, settings.end)
@@ -84,7 +84,7 @@ def batch_settings(options: Options) -> Settings:
     return settings
 
 
-def stream_settings(options: Options) -> Settings:
+def stream_settings(options: Options) -> SourceSettings:
     """The settings of a query that goes on."""
     for name in _STREAM_REFUSES:
         if name in options:
@@ -102,14 +102,14 @@ def check_general(options: Options) -> None:
     _check_kafka_options(options)
 
 
-def _settings(options: Options, default_start: Kind) -> Settings:
+def _settings(options: Options, default_start: Kind) -> SourceSettings:
     check_general(options)
     _say_what_does_nothing(options)
     offsets_max = options.integer("maxOffsetsPerTrigger", at_least=1)
     offsets_min = options.integer("minOffsetsPerTrigger", at_least=0)
     if offsets_max is not None and offsets_min is not None and offsets_min > offsets_max:
         raise OptionError(f"minOffsetsPerTrigger ({offsets_min}) is above maxOffsetsPerTrigger ({offsets_max})")
-    return Settings(
+    return SourceSettings(
         options=options,
         selection=selection_of(options),
         start=starting(options, default_start),

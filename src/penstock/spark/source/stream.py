@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock.client.cluster import Cluster, TopicPartition
-    from penstock.spark.source.settings import Settings
+    from penstock.spark.source.settings import SourceSettings
 
 JsonOffsets = dict[str, dict[str, int]]
 NOT_BEGUN: Final[JsonOffsets] = {"": {}}
@@ -49,7 +49,7 @@ NOT_BEGUN: Final[JsonOffsets] = {"": {}}
 class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Follows topics. One lives in a process of its own beside the driver, another goes to the executors to read."""
 
-    def __init__(self, settings: Settings, schema: StructType) -> None:
+    def __init__(self, settings: SourceSettings, schema: StructType) -> None:
         self._settings = settings
         self._schema = schema
         self._patience: Patience | None = None

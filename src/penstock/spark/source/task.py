@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock.spark.lake.reading import LakeSplit
-    from penstock.spark.source.settings import Settings
+    from penstock.spark.source.settings import SourceSettings
 
 ROWS_MAX: Final = 65_536
 """Rows of a batch: what Spark's own Arrow readers take, and enough that the price of a batch does not show."""
@@ -64,7 +64,7 @@ class Rows:
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
 
-def read_range(wanted: Range, settings: Settings, schema: StructType) -> Iterator[pa.RecordBatch]:
+def read_range(wanted: Range, settings: SourceSettings, schema: StructType) -> Iterator[pa.RecordBatch]:
     """The records of a range. A range that is not there whole is a data loss: an error, or what is there of it."""
     rows = Rows(schema, wanted.topic, wanted.partition)
     left: Range | None = _bound_now(wanted, settings) if wanted.to_latest else wanted
@@ -105,7 +105,7 @@ def _read_split(split: LakeSplit, rows: Rows) -> Iterator[pa.RecordBatch]:
         yield from rows.batches(found)
 
 
-def _reader(cluster: Cluster, wanted: Range, settings: Settings) -> ReadAhead:
+def _reader(cluster: Cluster, wanted: Range, settings: SourceSettings) -> ReadAhead:
     return ReadAhead(
         cluster,
         wanted.topic,
@@ -136,7 +136,7 @@ def _decoded(fetched: Fetched, columns: frozenset[str], wanted: Range) -> Iterat
         raise SourceError(f"{at}: {error.text}") from error
 
 
-def _edges(wanted: Range, settings: Settings) -> tuple[int, int]:
+def _edges(wanted: Range, settings: SourceSettings) -> tuple[int, int]:
     """Where the partition begins and ends at the moment."""
 
     def ask(cluster: Cluster) -> tuple[int, int]:
@@ -147,7 +147,7 @@ def _edges(wanted: Range, settings: Settings) -> tuple[int, int]:
     return patiently(settings.options, ask)
 
 
-def _bound_now(wanted: Range, settings: Settings) -> Range | None:
+def _bound_now(wanted: Range, settings: SourceSettings) -> Range | None:
     """The range up to where the partition ends now; from where it begins, when that went back: the topic was made anew."""
     try:
         first, last = _edges(wanted, settings)
@@ -163,7 +163,9 @@ def _bound_now(wanted: Range, settings: Settings) -> Range | None:
     return bound if bound.size > 0 else None
 
 
-def _what_is_left(wanted: Range, settings: Settings, error: BrokerRefused) -> tuple[Range | None, Sequence[LakeSplit]]:
+def _what_is_left(
+    wanted: Range, settings: SourceSettings, error: BrokerRefused
+) -> tuple[Range | None, Sequence[LakeSplit]]:
     """What can still be read of a range that the broker does not have whole, and what its lake has of the rest.
 
     The rest is a data loss where there is no lake, unless the range was to begin wherever the partition does.

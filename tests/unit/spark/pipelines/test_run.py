@@ -8,7 +8,7 @@ import pytest
 
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
 from penstock.spark.pipelines.registry import Registry, State
-from penstock.spark.pipelines.run import Execution, Settings
+from penstock.spark.pipelines.run import Execution, RunSettings
 
 
 class Screen:
@@ -63,7 +63,7 @@ def registry(tmp_path):
 
 def execution(registry, screen=None, **more):
     given = {"name": "p", "kind": "steps", "bootstrap": "h:1", "description": "d"} | more
-    return Execution(Settings(**given), registry, screen or Screen())
+    return Execution(RunSettings(**given), registry, screen or Screen())
 
 
 def test_one_that_ends_is_finished_and_was_starting_before(registry) -> None:
