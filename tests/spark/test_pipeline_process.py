@@ -144,7 +144,7 @@ def test_a_signal_to_more_than_the_driver_stops_a_pipeline_cleanly(
             _, said = process.communicate(timeout=WORK_SECONDS)
         run = command.registry.load("copy")
         assert (process.returncode, run.state, run.reason) == (0, PipelineState.STOPPED, ""), said
-        assert said.splitlines()[-1] == f"pipeline copy is stopped: {run.rows:,} rows read"
+        assert said.splitlines()[-1] == f"Pipeline copy is stopped: {run.rows:,} rows read"
 
     done = command(
         "run", str(file), "--once", "--rate", "1500", "--master", "local[2]", "--conf", "spark.driver.memory=1g"
@@ -213,6 +213,6 @@ def test_a_killed_pipeline_is_told_as_failed_and_goes_on_from_its_checkpoint(
     assert listed["rows"] < len(sent), "it went on, and did not begin anew"
 
     stopped = command("stop", "copy")
-    assert (stopped.returncode, stopped.stderr) == (0, "pipeline copy is stopped\n")
+    assert (stopped.returncode, stopped.stderr) == (0, "Pipeline copy is stopped\n")
     assert command.status("copy")["state"] == "stopped"
     assert sorted(values_in(bootstrap, out)) == sorted(sent)

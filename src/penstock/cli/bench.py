@@ -51,10 +51,7 @@ def mount(root: typer.Typer) -> None:
 
 def bench(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(help="Run only these workloads (repeat the option, or separate them by commas)."),
-    ] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Run only these workloads, separated by commas.")] = None,
     gateways: Annotated[
         bool,
         typer.Option("--gateways", help="Measure HTTP, JSON lines over TCP and gRPC instead of the Kafka protocol."),
@@ -70,10 +67,8 @@ def bench(
         AcksChoice, typer.Option(help="Wait for these acknowledgements in workloads that write (Kafka protocol only).")
     ] = AcksChoice.BOTH,
     seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="Measure each row for this many seconds.")] = 5.0,
-    warmup: Annotated[
-        float, typer.Option(min=0, max=600, help="Warm each row up for this many seconds before that.")
-    ] = 1.0,
-    partitions: Annotated[int, typer.Option(min=1, max=1000, help="Create topics with this many partitions.")] = 1,
+    warmup: Annotated[float, typer.Option(min=0, max=600, help="Warm up for this many seconds before.")] = 1.0,
+    partitions: Annotated[int, typer.Option(min=1, max=1000, help="Use topics with this many partitions.")] = 1,
     value_bytes: Annotated[int, typer.Option(min=8, max=1_000_000, help="Use record values of this many bytes.")] = 100,
     connections: Annotated[
         int | None, typer.Option(min=1, max=1000, help="Override the number of connections of raw rows.")
@@ -84,8 +79,7 @@ def bench(
     records_max: Annotated[int, typer.Option(min=100, help="Write at most this many records per row.")] = 100_000_000,
     bytes_max: Annotated[int, typer.Option(min=1 << 20, help="Write at most this many bytes per row.")] = 4 << 30,
     pid: Annotated[
-        int | None,
-        typer.Option(help="Read CPU and memory of this process; by default, of the one that listens on the port."),
+        int | None, typer.Option(help="Read CPU and memory of this process.  [default: found by its port]")
     ] = None,
     wide: Annotated[bool, typer.Option("--wide", "-w", help="Show all columns (wider than 80 characters).")] = False,
     output: Output = Format.TABLE,

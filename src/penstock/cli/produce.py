@@ -82,9 +82,7 @@ def produce(
     ] = None,
     partition: Annotated[
         int | None,
-        typer.Option(
-            "--partition", "-p", min=0, help="Write to this partition.  [default: by the hash of the key, or in turn]"
-        ),
+        typer.Option("--partition", "-p", min=0, help="Write to this partition.  [default: by key, or in turn]"),
     ] = None,
     compression: Annotated[
         CompressionChoice, typer.Option("--compression", "-z", help="Compress batches with this codec.")
@@ -95,9 +93,7 @@ def produce(
     ] = ProduceAcks.ALL,
     input_format: Annotated[
         Input,
-        typer.Option(
-            "--input", "-i", help="Read each line as a value, or as a record in the JSON of consume -o ndjson."
-        ),
+        typer.Option("--input", "-i", help="Read values, or records as consume -o ndjson writes them."),
     ] = Input.LINES,
     show_progress: Annotated[
         bool | None,
@@ -109,7 +105,8 @@ def produce(
 ) -> None:
     """Send lines as records.
 
-    Each line of the files or stdin is a value. With --key-separator, the text before the first separator is the key; a line without a separator has no key.
+    Each line of the files or stdin is a value. With --key-separator, the text before the first separator is the key;
+    a line without a separator has no key.
     """
     from penstock.client import Acks, Producer
     from penstock.records.batch import Compression

@@ -15,7 +15,7 @@ import subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", '''
 import time, sys
 held = bytearray(64 << 20)
-while time.process_time() < 0.3:
+while time.process_time() < 0.35:
     pass
 print("done", flush=True)
 sys.stdin.read()
