@@ -15,18 +15,11 @@ from uuid import UUID
 
 from penstock import __version__
 from penstock.address import Address
-from penstock.config import LogFormat, Settings
-from penstock.core.backlog import BacklogSettings
-from penstock.core.broker import Broker, BrokerSettings
-from penstock.core.groups.settings import GroupSettings
-from penstock.core.queues.settings import QueueSettings
-from penstock.core.sinks.settings import SinkSettings
-from penstock.core.topic_config import check_configs
-from penstock.core.topics import MIN_IN_SYNC, TopicDefaults
+from penstock.core.broker import Broker
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.kafka.gateway import KafkaGateway, KafkaLimits
+from penstock.gateways.kafka.gateway import KafkaGateway
 from penstock.gateways.listening import address_of, bind
-from penstock.gateways.tcp.gateway import TcpBounds, TcpGateway
+from penstock.gateways.tcp.gateway import TcpGateway
 from penstock.log.manager import LogManager
 from penstock.metadata.sqlite import SqliteStore
 from penstock.observe import logs as log_lines
@@ -37,13 +30,12 @@ from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
 from penstock.runtime.loop import new_event_loop
 from penstock.runtime.memory import keep_freed_memory
-from penstock.types import NodeId
+from penstock.settings import LogFormat, Settings
 
 if TYPE_CHECKING:
     from penstock.cluster.node import NodeRunner
     from penstock.cluster.opening import OpenedNode
-    from penstock.gateways.grpc.gateway import GrpcGateway, GrpcLimits
-    from penstock.gateways.http.gateway import HttpBounds, HttpDefaults
+    from penstock.gateways.grpc.gateway import GrpcGateway
     from penstock.metadata.port import MetadataStore
 
 logger = logging.getLogger("penstock.server")
@@ -52,7 +44,6 @@ LISTENERS: Final = ("kafka", "http", "tcp", "grpc")
 PEER: Final = "peer"
 """The listener of a cluster's other nodes."""
 STOP_GRACE_SECONDS: Final = 5.0
-_MINUTE_MS: Final = 60 * 1000
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -76,7 +67,7 @@ class Server:
         self._problem: Callable[[], str | None] = lambda: None
         """Why the agreed state of a cluster cannot be reached, while it cannot."""
         self.on_failed: Callable[[str], None] = lambda _why: None
-        """Told why a node of a cluster should stop, and let others take over."""
+        """Called with the reason when a node of a cluster should stop and let others take over. Set it before ``start``."""
         self._background: set[asyncio.Task[object]] = set()
         self._stack = contextlib.AsyncExitStack()
 
@@ -121,14 +112,14 @@ class Server:
         stack.callback(commit.close)
         manager = LogManager(disk, data_dir.path, clock, _report)
         broker = Broker(
-            _broker_settings(settings, node.cluster_id, data_dir.path),
+            settings,
+            cluster_id=node.cluster_id,
             clock=clock,
             entropy=entropy,
             store=store,
             logs=manager,
             flusher=commit,
             report=_report,
-            shared=not self._is_alone,
         )
         broker.background = self._start_task
         broker.off_loop = _off_loop
@@ -139,19 +130,14 @@ class Server:
         await broker.start()
         stack.push_async_callback(commit.drain)
         stack.callback(broker.close)
-        housekeeping = Housekeeping(
-            broker,
-            commit,
-            checkpoint_interval_ms=settings.log.checkpoint_interval_ms,
-            housekeeping_interval_ms=settings.log.housekeeping_interval_ms,
-        )
+        housekeeping = Housekeeping(broker, commit)
         housekeeping.start()
         stack.push_async_callback(housekeeping.stop)
         cluster_node: NodeRunner | None = None
         if opened is not None:
             cluster_node = self._cluster_node(broker, commit, opened, listeners)
             assert broker.cluster is not None
-            broker.cluster.replicas.on_failed.append(self._failed)
+            broker.cluster.replicas.on_failed.append(self.on_failed)
             membership = cluster_node.membership
             self._problem = lambda: membership.problem
             stack.push_async_callback(cluster_node.stop)
@@ -166,9 +152,6 @@ class Server:
             # First of all, while everything is served still.
             stack.push_async_callback(cluster_node.hand_over)
         self._ready = True
-
-    def _failed(self, why: str) -> None:
-        self.on_failed(why)
 
     @property
     def _is_alone(self) -> bool:
@@ -187,14 +170,11 @@ class Server:
         self, broker: Broker, commit: GroupCommit, opened: "OpenedNode", listeners: Mapping[str, Address]
     ) -> "NodeRunner":
         from penstock.cluster.node import NodeRunner
-        from penstock.cluster.opening import settings_of
 
-        settings = self.settings
         return NodeRunner(
             broker,
             opened.store,
             commit.turn,
-            settings_of(settings.cluster),
             secret=opened.secret,
             directory=UUID(hex=opened.node.directory),
             listeners=listeners,
@@ -225,7 +205,7 @@ class Server:
         # grpc takes a tenth of a second to import: only whoever listens with it waits for that.
         from penstock.gateways.grpc.gateway import GrpcGateway
 
-        gateway = GrpcGateway(_grpc_limits(self.settings))
+        gateway = GrpcGateway(self.settings.grpc, self.settings.limits)
         # It lets go of the port, whatever fails; a second stop does nothing.
         self._stack.push_async_callback(gateway.stop, STOP_GRACE_SECONDS)
         try:
@@ -236,18 +216,17 @@ class Server:
 
     async def _listen(self, broker: Broker, commit: GroupCommit, sockets: Mapping[str, socket.socket | None]) -> None:
         if (listener := sockets["kafka"]) is not None:
-            kafka = KafkaGateway(broker, commit.turn, _kafka_limits(self.settings))
+            kafka = KafkaGateway(broker, commit.turn, self.settings.limits)
             await kafka.start(listener)
             self._stack.push_async_callback(kafka.stop, STOP_GRACE_SECONDS)
         if (listener := sockets["http"]) is not None:
             from penstock.gateways.http.gateway import HttpGateway
 
-            bounds, defaults = _http_bounds(self.settings), _http_defaults(self.settings)
-            http = HttpGateway(broker, commit.turn, bounds, lambda: self._ready, defaults, self._problem)
+            http = HttpGateway(broker, commit.turn, self.settings.http, lambda: self._ready, self._problem)
             http.start(listener)
             self._stack.push_async_callback(http.stop)
         if (listener := sockets["tcp"]) is not None:
-            tcp = TcpGateway(broker, commit.turn, _tcp_bounds(self.settings))
+            tcp = TcpGateway(broker, commit.turn, self.settings.tcp, self.settings.limits)
             await tcp.start(listener)
             self._stack.push_async_callback(tcp.stop, STOP_GRACE_SECONDS)
 
@@ -284,117 +263,6 @@ def _off_loop(work: Callable[[], None], done: Callable[[], None]) -> None:
 
 def _report(text: str) -> None:
     logger.warning("%s", text)
-
-
-def _broker_settings(settings: Settings, cluster_id: str, data_dir: str) -> BrokerSettings:
-    groups = settings.groups
-    return BrokerSettings(
-        node_id=NodeId(settings.server.node_id),
-        cluster_id=cluster_id,
-        data_dir=data_dir,
-        advertised=settings.listeners.advertised_kafka,
-        flush=settings.log.flush,
-        auto_create_topics=settings.topics.auto_create,
-        housekeeping_ms=settings.log.housekeeping_interval_ms,
-        topic_defaults=TopicDefaults(
-            partition_count=settings.topics.partitions,
-            replication_factor=settings.cluster.replication_factor
-            if settings.cluster.name
-            else settings.topics.replication_factor,
-            configs=_topic_configs(settings),
-            topics_max=settings.limits.topics_max,
-            partitions_max=settings.limits.partitions_max,
-        ),
-        groups=GroupSettings(
-            session_timeout_ms_min=groups.session_timeout_ms_min,
-            session_timeout_ms_max=groups.session_timeout_ms_max,
-            initial_rebalance_delay_ms=groups.initial_rebalance_delay_ms,
-            members_max=groups.members_max,
-            offsets_retention_ms=groups.offsets_retention_minutes * _MINUTE_MS,
-            offsets_topic_partitions=groups.offsets_topic_partitions,
-        ),
-        queues=QueueSettings(
-            lease_ms_default=settings.queues.lease_ms,
-            lease_ms_max=settings.queues.lease_ms_max,
-            in_flight_max=settings.queues.in_flight_max,
-            worker_in_flight=settings.queues.worker_in_flight,
-            max_attempts=settings.queues.max_attempts,
-            backoff_ms=settings.queues.backoff_ms,
-            max_backoff_ms=settings.queues.max_backoff_ms,
-            idempotency_ms=settings.queues.idempotency_ms,
-        ),
-        idempotency_ms=settings.queues.idempotency_ms,
-        backlog=BacklogSettings(settings.queues.backlog_records_max, settings.queues.backlog_bytes_max),
-        sinks=SinkSettings(
-            staging_idle_ms=settings.sinks.staging_idle_ms,
-            remember_ms=settings.sinks.remember_ms,
-            sinks_max=settings.sinks.sinks_max,
-        ),
-    )
-
-
-def _topic_configs(settings: Settings) -> dict[str, str]:
-    configs = dict(settings.topic_defaults)
-    if settings.cluster.name:
-        configs.setdefault(MIN_IN_SYNC, str(settings.cluster.min_in_sync))
-    return check_configs(configs, {})
-
-
-def _kafka_limits(settings: Settings) -> KafkaLimits:
-    bounds = settings.limits
-    return KafkaLimits(
-        request_bytes_max=bounds.request_bytes_max,
-        connections_max=bounds.connections_max,
-        connection_idle_ms_max=bounds.connection_idle_ms_max,
-        pending_requests_max=bounds.connection_pending_requests_max,
-        pending_output_bytes_max=bounds.connection_pending_output_bytes_max,
-        fetch_bytes_max=bounds.fetch_bytes_max,
-        fetch_sessions_max=bounds.fetch_sessions_max,
-    )
-
-
-def _http_bounds(settings: Settings) -> "HttpBounds":
-    from penstock.gateways.http.gateway import HttpBounds
-
-    return HttpBounds(body_bytes_max=settings.http.body_bytes_max, connections_max=settings.http.connections_max)
-
-
-def _http_defaults(settings: Settings) -> "HttpDefaults":
-    from penstock.gateways.http.gateway import HttpDefaults
-
-    http = settings.http
-    return HttpDefaults(
-        partitions=http.default_partitions,
-        replication_factor=http.default_replication_factor,
-        retention_seconds=http.default_retention_seconds,
-        retention_bytes=http.default_retention_bytes,
-        acks=http.acks,
-        retries=http.retries,
-        retry_backoff_ms=http.retry_backoff_ms,
-        max_poll_records=http.max_poll_records,
-        session_timeout_ms=http.session_timeout_ms,
-        request_timeout_ms=http.request_timeout_ms,
-    )
-
-
-def _tcp_bounds(settings: Settings) -> TcpBounds:
-    return TcpBounds(
-        line_bytes_max=settings.tcp.line_bytes_max,
-        connections_max=settings.limits.connections_max,
-        idle_ms_max=settings.limits.connection_idle_ms_max,
-        session_timeout_ms=settings.tcp.session_timeout_ms,
-    )
-
-
-def _grpc_limits(settings: Settings) -> "GrpcLimits":
-    from penstock.gateways.grpc.gateway import GrpcLimits
-
-    return GrpcLimits(
-        message_bytes_max=settings.grpc.message_bytes_max,
-        calls_max=settings.grpc.streams_max,
-        connections_max=settings.limits.connections_max,
-        connection_idle_ms_max=settings.limits.connection_idle_ms_max,
-    )
 
 
 def run(settings: Settings) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.gateways.tcp.gateway import TcpBounds
+from penstock.settings import TcpSettings
 from tests.conformance.tinymq.conftest import (
     IMPATIENT_MS,
     LINE_BYTES_MAX,
@@ -41,12 +41,12 @@ __all__ = [
 
 @pytest.fixture(scope="session")
 def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayNode]:
-    bounds = TcpBounds(line_bytes_max=LINE_BYTES_MAX, session_timeout_ms=SESSION_MS)
-    with cluster_in_a_thread(tmp_path_factory.mktemp("cluster"), tcp_bounds=bounds) as node:
+    tcp = TcpSettings(line_bytes_max=LINE_BYTES_MAX, session_timeout_ms=SESSION_MS)
+    with cluster_in_a_thread(tmp_path_factory.mktemp("cluster"), tcp=tcp) as node:
         yield node
 
 
 @pytest.fixture
 def impatient(tmp_path: Path) -> Iterator[GatewayNode]:
-    with cluster_in_a_thread(tmp_path, tcp_bounds=TcpBounds(session_timeout_ms=IMPATIENT_MS)) as node:
+    with cluster_in_a_thread(tmp_path, tcp=TcpSettings(session_timeout_ms=IMPATIENT_MS)) as node:
         yield node

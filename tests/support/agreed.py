@@ -9,11 +9,11 @@ import msgspec
 from penstock.core.cluster_image import CONTROLLER_KEY, ClusterImage, ControllerRecord, NodeRecord, drain_key, node_key
 from penstock.core.replication.decisions import Decision
 from penstock.core.topic_records import PartitionRecord, TopicRecord, encode, partition_key, topic_key
-from penstock.core.topics import Topic, TopicDefaults, Topics
+from penstock.core.topics import Topic, Topics
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Delete, Put
 from penstock.runtime.clock import SystemClock, SystemEntropy
-from penstock.types import NodeId
+from penstock.settings import ClusterSettings, Settings
 
 
 class Agreed:
@@ -21,10 +21,8 @@ class Agreed:
 
     def __init__(self, replication_factor: int = 3, min_in_sync: int = 2) -> None:
         self.store = MemoryStore(operations_max=128)
-        defaults = TopicDefaults(
-            replication_factor=replication_factor, configs={"min.insync.replicas": str(min_in_sync)}
-        )
-        self.topics = Topics(self.store, SystemClock(), SystemEntropy(), NodeId(1), defaults)
+        cluster = ClusterSettings(name="c", replication_factor=replication_factor, min_in_sync=min_in_sync)
+        self.topics = Topics(self.store, SystemClock(), SystemEntropy(), Settings(cluster=cluster))
         self.nodes = ClusterImage(self.store)
 
     @classmethod

@@ -2,21 +2,21 @@
 
 import asyncio
 import contextlib
-import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic, time
 from typing import Any, Self
 from uuid import UUID
 
+import msgspec
+
 from penstock.address import Address
 from penstock.cluster.agreement import agree
-from penstock.cluster.node import ClusterSettings, NodeRunner
-from penstock.core.broker import Broker, BrokerSettings, ClusterSide
-from penstock.core.groups.settings import GroupSettings
+from penstock.cluster.node import NodeRunner
+from penstock.core.broker import Broker, ClusterSide
 from penstock.core.replica import Replica
 from penstock.core.topic_records import PartitionRecord
-from penstock.core.topics import NewTopic, Topic, TopicDefaults
+from penstock.core.topics import NewTopic, Topic
 from penstock.errors import PenstockError
 from penstock.gateways.listening import address_of, bind
 from penstock.log.manager import LogManager
@@ -25,7 +25,9 @@ from penstock.records.builder import BatchBuilder
 from penstock.runtime.clock import SystemClock, SystemEntropy
 from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
-from penstock.types import Flush, NodeId
+from penstock.settings import ClusterSettings, GroupSettings, LogSettings, ServerSettings, Settings
+from penstock.types import Flush
+from tests.support.settings import AT_ONCE
 
 SECONDS_MAX = 60.0
 """How long anything may take on a machine that does much else; most of it takes a moment."""
@@ -106,17 +108,23 @@ class Cluster:
         settings: ClusterSettings | None = None,
         racks: dict[int, str] | None = None,
         internal_partitions: int = 2,
-        **broker: Any,
+        **sections: Any,
     ) -> None:
         self._directory = directory
         self._first = nodes
-        self._defaults = TopicDefaults(
-            replication_factor=replication_factor, configs={"min.insync.replicas": str(min_in_sync)}
+        self._settings = msgspec.structs.replace(
+            settings or ClusterSettings(lease_ms=LEASE_MS),
+            name="c",
+            replication_factor=replication_factor,
+            min_in_sync=min_in_sync,
         )
-        self._settings = settings or ClusterSettings(lease_ms=LEASE_MS)
         self._racks = racks or {}
-        self._internal_partitions = internal_partitions
-        self._broker_settings = broker
+        self._sections = {
+            "groups": GroupSettings(offsets_topic_partitions=internal_partitions),
+            "queues": AT_ONCE,
+            "log": LogSettings(housekeeping_interval_ms=60_000),
+            **sections,
+        }
         self.store = MemoryStore(operations_max=128)
         self.nodes: dict[int, Running] = {}
         self.reports: list[str] = []
@@ -141,12 +149,10 @@ class Cluster:
         logs = LogManager(disk, str(path), clock, self.reports.append)
         logs.open_all()
         broker = Broker(
-            BrokerSettings(
-                NodeId(node_id),
-                data_dir=str(path),
-                topic_defaults=self._defaults,
-                groups=GroupSettings(offsets_topic_partitions=self._internal_partitions),
-                **self._broker_settings,
+            Settings(
+                server=ServerSettings(node_id=node_id),
+                cluster=msgspec.structs.replace(self._settings, rack=self._racks.get(node_id, "")),
+                **self._sections,
             ),
             clock=clock,
             entropy=entropy,
@@ -154,7 +160,6 @@ class Cluster:
             logs=logs,
             flusher=commit,
             report=self.reports.append,
-            shared=True,
         )
         tasks: set[asyncio.Task[object]] = set()
 
@@ -171,7 +176,6 @@ class Cluster:
             broker,
             self.store,
             commit.turn,
-            dataclasses.replace(self._settings, rack=self._racks.get(node_id)),
             secret=agreed.secret,
             directory=UUID(int=node_id),
             listeners={"peer": address_of(listener), **await self.listen(node_id, broker, commit)},

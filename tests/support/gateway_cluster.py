@@ -17,17 +17,16 @@ import httpx
 
 from penstock.address import Address
 from penstock.cluster.agreement import agree
-from penstock.cluster.node import ClusterSettings, NodeRunner
-from penstock.core.broker import Broker, BrokerSettings
+from penstock.cluster.node import NodeRunner
+from penstock.core.broker import Broker
 from penstock.core.cluster_image import drain_key
-from penstock.core.groups.settings import GroupSettings
-from penstock.core.topics import NewTopic, TopicDefaults
+from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError
 from penstock.gateways.grpc.gateway import GrpcGateway
-from penstock.gateways.http.gateway import HttpBounds, HttpDefaults, HttpGateway
-from penstock.gateways.kafka.gateway import KafkaGateway, KafkaLimits
+from penstock.gateways.http.gateway import HttpGateway
+from penstock.gateways.kafka.gateway import KafkaGateway
 from penstock.gateways.listening import address_of, bind
-from penstock.gateways.tcp.gateway import TcpBounds, TcpGateway
+from penstock.gateways.tcp.gateway import TcpGateway
 from penstock.log.manager import LogManager
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Put
@@ -36,7 +35,9 @@ from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
 from penstock.server import STOP_GRACE_SECONDS
+from penstock.settings import ClusterSettings, GroupSettings, LogSettings, ServerSettings, Settings
 from penstock.types import Flush, NodeId
+from tests.support.settings import AT_ONCE
 
 SECONDS_MAX = 60.0
 """How long anything may take on a machine that does much else; most of it takes a moment."""
@@ -56,18 +57,24 @@ async def _pause() -> None:
 class GatewayNode:
     """One node; ``client`` asks it over HTTP."""
 
-    def __init__(
-        self, node_id: int, store: MemoryStore, folder: Path, http_defaults: HttpDefaults, tcp_bounds: TcpBounds
-    ) -> None:
+    def __init__(self, node_id: int, store: MemoryStore, folder: Path, sections: dict[str, Any]) -> None:
         self.node_id = NodeId(node_id)
+        self.settings = Settings(
+            server=ServerSettings(node_id=node_id),
+            cluster=ClusterSettings(name="tested", lease_ms=LEASE_MS),
+            log=LogSettings(flush=Flush.OS, housekeeping_interval_ms=60_000),
+            groups=GroupSettings(
+                initial_rebalance_delay_ms=0, session_timeout_ms_min=100, offsets_topic_partitions=GROUPS_PARTITIONS
+            ),
+            queues=AT_ONCE,
+            **sections,
+        )
         self.reports: list[str] = []
         self.problem: str | None = None
         """What its HTTP gateway says of the metadata store."""
         self.is_up = False
         self._store = store
         self._folder = folder
-        self._http_defaults = http_defaults
-        self._tcp_bounds = tcp_bounds
         self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -81,23 +88,14 @@ class GatewayNode:
     async def _start_broker(self, commit: GroupCommit) -> None:
         stack, clock = self._stack, SystemClock()
         logs = LogManager(RealDisk(), str(self._folder), clock, self.reports.append)
-        settings = BrokerSettings(
-            self.node_id,
-            flush=Flush.OS,
-            topic_defaults=TopicDefaults(replication_factor=3, configs={"min.insync.replicas": "2"}),
-            groups=GroupSettings(
-                initial_rebalance_delay_ms=0, session_timeout_ms_min=100, offsets_topic_partitions=GROUPS_PARTITIONS
-            ),
-        )
         self.broker = Broker(
-            settings,
+            self.settings,
             clock=clock,
             entropy=SystemEntropy(),
             store=self._store,
             logs=logs,
             flusher=commit,
             report=self.reports.append,
-            shared=True,
         )
         self.broker.background = self._begin
         logs.open_all()
@@ -105,16 +103,16 @@ class GatewayNode:
         await self.broker.start()
         stack.push_async_callback(commit.drain)
         stack.callback(self.broker.close)
-        housekeeping = Housekeeping(self.broker, commit, checkpoint_interval_ms=60_000, housekeeping_interval_ms=60_000)
+        housekeeping = Housekeeping(self.broker, commit)
         housekeeping.start()
         stack.push_async_callback(housekeeping.stop)
 
     async def _start_gateways(self, commit: GroupCommit) -> None:
-        stack, broker = self._stack, self.broker
+        stack, broker, settings = self._stack, self.broker, self.settings
         names = ("peer", "kafka", "http", "tcp")
         sockets = {name: bind(LOOPBACK) for name in names}
         listeners = {name: address_of(sockets[name]) for name in names}
-        self.grpc = GrpcGateway()
+        self.grpc = GrpcGateway(settings.grpc, settings.limits)
         listeners["grpc"] = self.grpc.bind(LOOPBACK)
         self.addresses = {name: str(address) for name, address in listeners.items()}
         agreed = await agree(self._store, broker.clock, broker.entropy, "tested")
@@ -122,21 +120,20 @@ class GatewayNode:
             broker,
             self._store,
             commit.turn,
-            ClusterSettings(lease_ms=LEASE_MS),
             secret=agreed.secret,
             directory=broker.entropy.uuid(),
             listeners=listeners,
         )
         await self.cluster_node.start(sockets["peer"])
         stack.push_async_callback(self.cluster_node.stop)
-        self.kafka = KafkaGateway(broker, commit.turn, KafkaLimits())
+        self.kafka = KafkaGateway(broker, commit.turn, settings.limits)
         await self.kafka.start(sockets["kafka"])
         stack.push_async_callback(self.kafka.stop, STOP_GRACE_SECONDS)
         problem = lambda: self.problem  # noqa: E731
-        self.http = HttpGateway(broker, commit.turn, HttpBounds(), lambda: True, self._http_defaults, problem)
+        self.http = HttpGateway(broker, commit.turn, settings.http, lambda: True, problem)
         self.http.start(sockets["http"])
         stack.push_async_callback(self.http.stop)
-        self.tcp = TcpGateway(broker, commit.turn, self._tcp_bounds)
+        self.tcp = TcpGateway(broker, commit.turn, settings.tcp, settings.limits)
         await self.tcp.start(sockets["tcp"])
         stack.push_async_callback(self.tcp.stop, STOP_GRACE_SECONDS)
         await self.grpc.start(broker)
@@ -186,23 +183,19 @@ class GatewayNode:
 
 
 class GatewayCluster:
-    """Use it as an async context manager; the nodes are 1, 2 and 3."""
+    """Use it as an async context manager; the nodes are 1, 2 and 3. ``sections`` are of their settings."""
 
     def __init__(
         self,
         folder: Path,
         count: int = 3,
-        *,
-        http_defaults: HttpDefaults | None = None,
-        tcp_bounds: TcpBounds | None = None,
+        **sections: Any,
     ) -> None:
         self.store = MemoryStore(operations_max=128)
         self.nodes: dict[int, GatewayNode] = {}
         for n in range(1, count + 1):
             (folder / f"node{n}").mkdir(parents=True)
-            self.nodes[n] = GatewayNode(
-                n, self.store, folder / f"node{n}", http_defaults or HttpDefaults(), tcp_bounds or TcpBounds()
-            )
+            self.nodes[n] = GatewayNode(n, self.store, folder / f"node{n}", sections)
 
     async def __aenter__(self) -> Self:
         for node in self.nodes.values():
@@ -287,14 +280,14 @@ class GatewayCluster:
 
 
 @contextlib.contextmanager
-def cluster_in_a_thread(folder: Path, **settings: Any) -> Iterator[GatewayNode]:
-    """A cluster of three, seen through a fourth node that leads nothing. ``settings`` are those of :class:`GatewayCluster`."""
+def cluster_in_a_thread(folder: Path, **sections: Any) -> Iterator[GatewayNode]:
+    """A cluster of three, seen through a fourth node that leads nothing. ``sections`` are those of :class:`GatewayCluster`."""
     found: list[GatewayNode] = []
     problems: list[BaseException] = []
     started, stopping = threading.Event(), threading.Event()
 
     async def serve() -> None:
-        async with GatewayCluster(folder, 4, **settings) as cluster:
+        async with GatewayCluster(folder, 4, **sections) as cluster:
             found.append(await cluster.drain(4))
             started.set()
             await asyncio.to_thread(stopping.wait)

@@ -9,21 +9,18 @@ from typing import Any, Self
 
 import httpx
 
-from penstock.gateways.http.gateway import HttpBounds, HttpDefaults, HttpGateway
+from penstock.gateways.http.gateway import HttpBounds, HttpGateway
 from tests.support.kafka_node import KafkaNode
 
 ANSWER_SECONDS_MAX = 20.0
 
 
 class HttpNode(KafkaNode):
-    """``bounds`` and ``defaults`` are the gateway's."""
+    """``bounds`` are the gateway's."""
 
-    def __init__(
-        self, data_dir: Path, bounds: HttpBounds | None = None, defaults: HttpDefaults | None = None, **settings: Any
-    ) -> None:
+    def __init__(self, data_dir: Path, bounds: HttpBounds | None = None, **settings: Any) -> None:
         super().__init__(data_dir, **settings)
-        self._bounds = bounds or HttpBounds()
-        self._defaults = defaults
+        self._bounds = bounds
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Self:
@@ -32,7 +29,7 @@ class HttpNode(KafkaNode):
         listener = socket.create_server(("127.0.0.1", 0))
         listener.setblocking(False)
         self.port: int = listener.getsockname()[1]
-        self.http = HttpGateway(self.broker, self.flusher.turn, self._bounds, lambda: True, self._defaults)
+        self.http = HttpGateway(self.broker, self.flusher.turn, self.settings.http, lambda: True, bounds=self._bounds)
         self.http.start(listener)
         self._stack.push_async_callback(self.http.stop)
         self.client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=ANSWER_SECONDS_MAX)

@@ -12,12 +12,13 @@ from penstock.core.broker import ClusterSide
 from penstock.core.cluster_image import CONTROLLER_KEY, ControllerRecord, NodeRecord, node_key
 from penstock.core.partition import Partition
 from penstock.core.topic_records import PartitionRecord, encode, partition_key
-from penstock.core.topics import NewTopic, Topic, TopicDefaults
+from penstock.core.topics import NewTopic, Topic
 from penstock.errors import Reason
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Delete, MetadataStore, Put
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
+from penstock.settings import ClusterSettings
 from tests.support.kafka_node import NODE, KafkaNode
 from tests.support.kafka_wire import WireNode
 
@@ -28,11 +29,9 @@ RACKS: dict[int, str] = {NODE: "a", OTHER: "b", THIRD: "c"}
 class ClusterNode(KafkaNode):
     """Node 7 in rack a; 8 and 9 are up in racks b and c, as far as the store says."""
 
-    _shared = True
-
     def __init__(self, data_dir: Path, **settings: Any) -> None:
         self.store = MemoryStore()
-        settings.setdefault("topic_defaults", TopicDefaults(replication_factor=3, configs={"min.insync.replicas": "2"}))
+        settings.setdefault("cluster", ClusterSettings(name="c"))
         super().__init__(data_dir, **settings)
 
     async def _open_store(self) -> MetadataStore:

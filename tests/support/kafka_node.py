@@ -9,15 +9,14 @@ from typing import Any, Self
 
 from penstock.address import Address
 from penstock.core.access import ANONYMOUS, Caller
-from penstock.core.broker import Broker, BrokerSettings
+from penstock.core.broker import Broker
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
-from penstock.core.groups.settings import GroupSettings
 from penstock.core.partition import Partition
 from penstock.core.topics import NewTopic, Topic
 from penstock.errors import Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
-from penstock.gateways.kafka.gateway import KafkaGateway, KafkaLimits
+from penstock.gateways.kafka.gateway import KafkaGateway
 from penstock.gateways.kafka.handlers import HANDLERS
 from penstock.log.manager import LogManager
 from penstock.metadata.port import MetadataStore
@@ -26,8 +25,10 @@ from penstock.records.builder import build_batch
 from penstock.records.records import Record
 from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
+from penstock.settings import GroupSettings, LogSettings, ServerSettings, Settings
 from penstock.types import Flush, Gateway, GroupId, NodeId, TopicName
 from penstock.wire.kafka.apis import API, ApiKey
+from tests.support.settings import AT_ONCE
 from tests.support.worlds import CountingEntropy, ManualClock
 
 NODE = NodeId(7)
@@ -36,9 +37,7 @@ REASONS = {code: reason for reason, code in reversed(CODES.items()) if reason is
 
 
 class KafkaNode:
-    """Use it as an async context manager; ``settings`` are those of :class:`BrokerSettings`."""
-
-    _shared = False
+    """Use it as an async context manager; ``settings`` are those of :class:`~penstock.settings.Settings`."""
 
     def __init__(
         self, data_dir: Path, *, flush: Flush = Flush.OS, disk: RealDisk | None = None, **settings: Any
@@ -50,34 +49,34 @@ class KafkaNode:
         self._data_dir = str(data_dir)
         # One partition for the groups, since every start opens them all; and nobody moves the clock for a first generation.
         settings.setdefault("groups", GroupSettings(initial_rebalance_delay_ms=0, offsets_topic_partitions=1))
-        self._settings = BrokerSettings(
-            node_id=NODE, cluster_id="penstock-test", data_dir=str(data_dir), flush=flush, **settings
-        )
+        settings.setdefault("queues", AT_ONCE)
+        settings.setdefault("log", LogSettings(flush=flush))
+        self.settings = Settings(server=ServerSettings(node_id=NODE), **settings)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
         store = await self._open_store()
         self._stack.push_async_callback(store.close)
-        commit = GroupCommit(asyncio.get_running_loop(), self._settings.flush, 1)
+        commit = GroupCommit(asyncio.get_running_loop(), self.settings.log.flush, 1)
         self._stack.callback(commit.close)
         self.flusher = commit
         logs = LogManager(self._disk, self._data_dir, self.clock, lambda _text: None)
         self.broker = Broker(
-            self._settings,
+            self.settings,
+            cluster_id="penstock-test",
             clock=self.clock,
             entropy=CountingEntropy(),
             store=store,
             logs=logs,
             flusher=commit,
             report=lambda _text: None,
-            shared=self._shared,
         )
         logs.open_all()
         self._stack.callback(logs.close)
         await self.broker.start()
         self._stack.push_async_callback(commit.drain)
         self._stack.callback(self.broker.close)
-        self.gateway = KafkaGateway(self.broker, commit.turn, KafkaLimits())
+        self.gateway = KafkaGateway(self.broker, commit.turn, self.settings.limits)
         return self
 
     async def _open_store(self) -> MetadataStore:

@@ -7,13 +7,12 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from penstock.address import Address
 from penstock.gateways.kafka.connection import KafkaConnection
-from penstock.gateways.kafka.gateway import KafkaGateway, KafkaLimits
+from penstock.gateways.kafka.gateway import KafkaGateway
 from penstock.gateways.listening import address_of, bind
 from penstock.records.builder import build_batch
 from penstock.records.records import Record, read_records
@@ -221,13 +220,9 @@ class RawClient:
 class WireNode(KafkaNode):
     """A node that listens, in the test's own event loop, so that a test sees both ends."""
 
-    def __init__(self, data_dir: Path, bounds: KafkaLimits | None = None, **settings: Any) -> None:
-        super().__init__(data_dir, **settings)
-        self._bounds = bounds or KafkaLimits()
-
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        self.gateway = KafkaGateway(self.broker, self.gateway.turn, self._bounds)
+        self.gateway = KafkaGateway(self.broker, self.gateway.turn, self.settings.limits)
         listener = bind(Address("127.0.0.1", 0))
         self.address = address_of(listener)
         await self.gateway.start(listener)

@@ -69,9 +69,7 @@ class QueueCluster(Cluster):
             running = await super().start(node_id, before)
         finally:
             self.store = store
-        housekeeping = Housekeeping(
-            running.broker, running.commit, checkpoint_interval_ms=60_000, housekeeping_interval_ms=60_000
-        )
+        housekeeping = Housekeeping(running.broker, running.commit)
         housekeeping.start()
         if not hasattr(self, "_housekeeping"):
             self._housekeeping = {}

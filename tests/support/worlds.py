@@ -3,15 +3,15 @@
 from typing import Any
 from uuid import UUID
 
-from penstock.core.broker import Broker, BrokerSettings
-from penstock.core.groups.settings import GroupSettings
+from penstock.core.broker import Broker
 from penstock.limits import OPEN_SEGMENTS_MAX
 from penstock.log.manager import LogManager
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.subscribers import Subscribers
 from penstock.ports import Clock, Entropy, Flusher
+from penstock.settings import GroupSettings, Settings
 from penstock.testing.disk import SimulatedDisk
-from penstock.types import Flush, NodeId
+from tests.support.settings import AT_ONCE
 
 DATA_DIR = "/data"
 """On a simulated disk."""
@@ -58,15 +58,13 @@ def broker_on(
     offsets_topic_partitions: int = 1,
     **settings: Any,
 ) -> Broker:
-    """A broker on what disk and store hold, its logs open; start it. ``settings`` are those of :class:`BrokerSettings`."""
+    """A broker on what disk and store hold, its logs open; start it. ``settings`` are those of :class:`~penstock.settings.Settings`."""
     # The store outlives the process, its subscribers do not.
     store._subscribers = Subscribers()
     logs = LogManager(disk, DATA_DIR, clock, reports.append, open_segments_max=open_segments_max)
     groups = GroupSettings(initial_rebalance_delay_ms=0, offsets_topic_partitions=offsets_topic_partitions)
     broker = Broker(
-        BrokerSettings(
-            **{"node_id": NodeId(1), "data_dir": DATA_DIR, "flush": Flush.SYNC, "groups": groups, **settings}
-        ),
+        Settings(**{"groups": groups, "queues": AT_ONCE, **settings}),
         clock=clock,
         entropy=entropy,
         store=store,

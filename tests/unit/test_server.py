@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.config import Settings, load
+from penstock.config import load
 from penstock.server import EXIT_FAILED, EXIT_USAGE, Server, StartError, run
+from penstock.settings import Settings
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.metadata_generated import MetadataRequest
 from tests.support.kafka_wire import METADATA, PRODUCE, RawClient, batch, create, produce, produced, until

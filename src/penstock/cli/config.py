@@ -62,9 +62,10 @@ def show(
 
     Takes the flags of serve, and reads the same environment.
     """
-    from penstock.config import SourceKind, load
+    from penstock.config import load
     from penstock.config.describe import describe
     from penstock.config.loading import show as as_toml
+    from penstock.settings import SourceKind
 
     flags = flags_given(
         data_dir=data_dir,

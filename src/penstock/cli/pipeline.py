@@ -35,7 +35,7 @@ from penstock.cli.pipeline_options import (
     Once,
     Output,
     Rate,
-    RunChoices,
+    RunOptions,
     StateDir,
     Trigger,
     Yes,
@@ -140,7 +140,7 @@ def run(
 
     with _told():
         pipeline = load(file, parse_pairs(sets, "--set"))
-    given = RunChoices(bootstrap, master, name, conf, state_dir, yes, output, checkpoint, trigger, once, rate, detach)
+    given = RunOptions(bootstrap, master, name, conf, state_dir, yes, output, checkpoint, trigger, once, rate, detach)
     if pipeline.arguments is None:
         _execute(pipeline, given, lambda execution: run_file(pipeline, execution), streams=True)
         return
@@ -148,7 +148,7 @@ def run(
     _execute(pipeline, given, lambda execution: builtin.run(arguments, execution), streams=builtin.streams)  # type: ignore[arg-type]
 
 
-def run_builtin(builtin: Builtin[Arguments], arguments: Arguments, given: RunChoices) -> None:
+def run_builtin(builtin: Builtin[Arguments], arguments: Arguments, given: RunOptions) -> None:
     """What the command of a built-in does."""
     from penstock.spark.pipelines.model import NAME_LENGTH_MAX, Pipeline, PipelineHead
 
@@ -260,7 +260,7 @@ def _remove_checkpoint(registry: Registry, run: Run) -> None:
             shutil.rmtree(folder)
 
 
-def _execute(pipeline: Pipeline, given: RunChoices, work: Callable[[Execution], None], *, streams: bool) -> None:
+def _execute(pipeline: Pipeline, given: RunOptions, work: Callable[[Execution], None], *, streams: bool) -> None:
     from penstock.spark.pipelines.loading import problem_with_name
     from penstock.spark.pipelines.run import Execution, RunSettings, session_of
     from penstock.spark.sessions import need_spark
@@ -319,7 +319,7 @@ def _execute(pipeline: Pipeline, given: RunChoices, work: Callable[[Execution], 
                 emit_one(_row(run), given.output)
 
 
-def _trigger(given: RunChoices, of_file: str) -> ReadTrigger:
+def _trigger(given: RunOptions, of_file: str) -> ReadTrigger:
     from penstock.spark.pipelines.values import trigger_of
 
     try:

@@ -23,7 +23,7 @@ from penstock.cli.pipeline_options import (
     Once,
     Output,
     Rate,
-    RunChoices,
+    RunOptions,
     StateDir,
     Trigger,
     Yes,
@@ -81,7 +81,7 @@ def _function(builtin: Builtin[Arguments]) -> Any:
         from penstock.cli.pipeline import run_builtin
 
         own = {name: value for name, value in given.items() if name in fields}
-        common = RunChoices(**{name: value for name, value in given.items() if name not in fields})
+        common = RunOptions(**{name: value for name, value in given.items() if name not in fields})
         run_builtin(builtin, arguments_of(builtin.arguments, own), common)
 
     shared = [*_ALWAYS, *(_OF_STREAMS if builtin.streams else ())]

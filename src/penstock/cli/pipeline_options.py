@@ -49,7 +49,7 @@ Output = Annotated[Format, typer.Option("--output", "-o", help="A table for peop
 
 
 @dataclass(frozen=True, slots=True)
-class RunChoices:
+class RunOptions:
     """What was typed of these."""
 
     bootstrap: str | None = None

@@ -17,7 +17,7 @@ from penstock.cli.locks import LOCK, is_locked
 if TYPE_CHECKING:
     import typer
 
-    from penstock.config import Settings
+    from penstock.settings import Settings
 
 FLAGS: Final[Mapping[str, str]] = {
     "--data-dir": "server.data_dir",

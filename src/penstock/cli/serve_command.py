@@ -8,7 +8,7 @@ import typer
 
 from penstock.cli import serve as fast
 from penstock.cli.failures import Exit
-from penstock.config import LogFormat, LogLevel
+from penstock.settings import LogFormat, LogLevel
 
 Config = Annotated[
     Path | None, typer.Option("--config", metavar="FILE.toml", help="Configuration; see penstock config show.")

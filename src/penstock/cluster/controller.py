@@ -71,15 +71,13 @@ Chore = Callable[[], Awaitable[float | None]]
 class Controller:
     """Stands for election for as long as the node runs, and does the work when it is elected."""
 
-    def __init__(
-        self, broker: Broker, store: SharedStore, membership: "Membership", *, balance_seconds: float = 300.0
-    ) -> None:
+    def __init__(self, broker: Broker, store: SharedStore, membership: "Membership") -> None:
         assert broker.cluster is not None
         self._broker = broker
         self._cluster: ClusterSide = broker.cluster
         self._store = store
         self._membership = membership
-        self._balance_seconds = balance_seconds
+        self._balance_seconds = broker.settings.cluster.balance_ms / 1000
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._dirty: dict[TopicIdPartition, None] = {}
@@ -231,7 +229,7 @@ class Controller:
     async def _begin_moves(self) -> None:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        moves = MovePlan(self._broker.topics, self._cluster.nodes, self._broker.topics.defaults.replication_factor)
+        moves = MovePlan(self._broker.topics, self._cluster.nodes, self._broker.topics.settings.replication_factor)
         begun = list(moves.decisions())
         self._moves_at = loop.time() + max(_MOVES_SECONDS, _MOVES_SHARE * (loop.time() - began))
         # A drain goes on until it is over; what is begun is finished by the records' own changes.

@@ -37,12 +37,12 @@ _PARTITIONS_PER_TURN: Final = 500
 class InSyncChanges:
     """The changes that the leaders of this node want."""
 
-    def __init__(self, broker: Broker, store: SharedStore, *, lag_ms_max: int) -> None:
+    def __init__(self, broker: Broker, store: SharedStore) -> None:
         assert broker.cluster is not None
         self._broker = broker
         self._cluster: ClusterSide = broker.cluster
         self._store = store
-        self._lag_ms_max = lag_ms_max
+        self._lag_ms_max = broker.settings.cluster.lag_ms_max
         self._puts = BatchedPuts(store)
         self._room = asyncio.Semaphore(_AT_ONCE)
         self._tasks: dict[asyncio.Task[None], None] = {}

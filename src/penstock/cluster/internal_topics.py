@@ -40,21 +40,21 @@ class InternalTopics:
         wait_ms = self._wait_ms()
         if wait_ms > 0:
             return wait_ms / 1000
-        factor = min(topics.defaults.replication_factor, len(self._nodes.racks()))
+        factor = min(topics.settings.replication_factor, len(self._nodes.racks()))
         if factor == 0:
             return None
-        if factor < topics.defaults.replication_factor:
+        if factor < topics.settings.replication_factor:
             logger.warning(
                 "the internal topics are made with %d of %d replicas, as many as there are nodes; they grow when more come",
                 factor,
-                topics.defaults.replication_factor,
+                topics.settings.replication_factor,
             )
         await self._make(factor)
         return None
 
     def _wait_ms(self) -> int:
         """How long more nodes are waited for; 0 when there are enough, or it was long enough."""
-        if len(self._nodes.racks()) >= self._broker.topics.defaults.replication_factor:
+        if len(self._nodes.racks()) >= self._broker.topics.settings.replication_factor:
             return 0
         now_ms = self._broker.clock.monotonic_ms()
         known = frozenset(self._nodes.racks())

@@ -3,7 +3,6 @@
 import asyncio
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -19,30 +18,12 @@ from penstock.cluster.remote import RemotePeers
 from penstock.cluster.watching import Watching
 from penstock.core.broker import Broker, ClusterSide
 from penstock.core.cluster_image import NodeRecord
-from penstock.core.replication.budget import BYTES_PER_SECOND, ByteBudget
 from penstock.core.topic_records import partition_key
 from penstock.gateways.peers.gateway import PeerGateway
 from penstock.metadata.port import SharedStore
 from penstock.ports import EndOfTurn
 
 _HANDOVER_LOOK_SECONDS: Final = 0.02
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterSettings:
-    """What an operator may choose about a node's place in its cluster."""
-
-    lease_ms: int = 4_000
-    """A node that was silent for so long is taken for dead."""
-    lag_ms_max: int = 10_000
-    """A follower that was behind for so long is not in sync any more."""
-    rack: str | None = None
-    balance_seconds: float = 300.0
-    """How often leadership goes back to where it belongs."""
-    handover_seconds: float = 10.0
-    """How long a node that stops waits for others to lead what it led."""
-    reassign_bytes_per_second: int = BYTES_PER_SECOND
-    """How fast this node sends partitions that move to other nodes."""
 
 
 class NodeRunner:
@@ -53,7 +34,6 @@ class NodeRunner:
         broker: Broker,
         store: SharedStore,
         turn: EndOfTurn,
-        settings: ClusterSettings,
         *,
         secret: bytes,
         directory: UUID,
@@ -63,14 +43,14 @@ class NodeRunner:
         assert broker.cluster is not None
         self._broker = broker
         self._cluster: ClusterSide = broker.cluster
-        self._settings = settings
+        settings = broker.settings.cluster
+        self._handover_seconds = settings.handover_ms / 1000
         self._secret = broker.cluster.secret = secret
-        self._cluster.replicas.moving_budget = ByteBudget(settings.reassign_bytes_per_second)
         record = NodeRecord(
             incarnation=broker.entropy.uuid(),
             directory=directory,
             listeners={name: str(address) for name, address in listeners.items()},
-            rack=settings.rack,
+            rack=settings.rack or None,
             version=__version__,
             started_ms=broker.clock.now_ms(),
         )
@@ -82,11 +62,11 @@ class NodeRunner:
             on_registered=self._registered,
             lacking=lambda: [partition_key(*place) for place in self._cluster.lacking],
         )
-        self.changes: Final = InSyncChanges(broker, store, lag_ms_max=settings.lag_ms_max)
+        self.changes: Final = InSyncChanges(broker, store)
         self.peers: Final = PeerGateway(broker, turn, secret, self.changes.consider, self.changes.heard_ms)
         self.fetching: Final = Fetching(broker, self._identity)
         self.remote: Final = RemotePeers(broker, self._identity)
-        self.controller: Final = Controller(broker, store, self.membership, balance_seconds=settings.balance_seconds)
+        self.controller: Final = Controller(broker, store, self.membership)
         self.watching: Final = Watching(broker, store, self._identity)
         self.controller.chores.append(InternalTopics(broker).make)
 
@@ -113,7 +93,7 @@ class NodeRunner:
         if not await self.membership.announce_stop():
             return
         try:
-            async with asyncio.timeout(self._settings.handover_seconds):
+            async with asyncio.timeout(self._handover_seconds):
                 while any(self._can_move(*place) for place in self._led()):  # noqa: ASYNC110 - records tell, not events
                     await asyncio.sleep(_HANDOVER_LOOK_SECONDS)
         except TimeoutError:

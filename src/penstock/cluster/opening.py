@@ -10,13 +10,12 @@ from penstock.address import Address
 from penstock.cluster.agreement import agree
 from penstock.cluster.etcd_address import parse_endpoints, read_tls
 from penstock.cluster.joining import import_alone
-from penstock.cluster.node import ClusterSettings
-from penstock.config.settings import ClusterSettings as Configured
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.etcd.endpoints import Tls
 from penstock.metadata.etcd.store import EtcdStore
 from penstock.ports import Clock, Disk, Entropy
 from penstock.runtime.data_dir import DataDir, NodeFile
+from penstock.settings import ClusterSettings
 from penstock.types import NodeId
 
 logger = logging.getLogger("penstock.cluster")
@@ -34,32 +33,32 @@ class OpenedNode(NamedTuple):
 
 
 async def open_cluster(
-    configured: Configured, data_dir: DataDir, node: NodeFile, disk: Disk, clock: Clock, entropy: Entropy
+    settings: ClusterSettings, data_dir: DataDir, node: NodeFile, disk: Disk, clock: Clock, entropy: Entropy
 ) -> OpenedNode:
     """Connect to etcd, agree with the other nodes who we all are, and bring a lone broker's metadata along if there is some.
 
     A directory is marked as the cluster's last of all: one that is refused can be used as before.
     """
-    if node.cluster not in ("", configured.name):
+    if node.cluster not in ("", settings.name):
         # Before anything is written under a name that may be a slip of the pen.
         raise PenstockError(
             Reason.INVALID_CONFIG,
             f"{data_dir.path} belongs to cluster {node.cluster}: start it with --cluster {node.cluster}, or use another --data-dir",
         )
     try:
-        addresses, uses_tls = parse_endpoints(configured.etcd)
-        tls = read_tls(configured.etcd_ca, configured.etcd_cert, configured.etcd_key, uses_tls=uses_tls)
+        addresses, uses_tls = parse_endpoints(settings.etcd)
+        tls = read_tls(settings.etcd_ca, settings.etcd_cert, settings.etcd_key, uses_tls=uses_tls)
     except ValueError as error:
         raise PenstockError(Reason.INVALID_CONFIG, f"etcd: {error}") from None
     # Each node begins with another member: what one of them loses is not everybody's.
     first = node.node_id % len(addresses)
-    store = await _connect(configured.name, addresses[first:] + addresses[:first], tls)
+    store = await _connect(settings.name, addresses[first:] + addresses[:first], tls)
     try:
         record = await agree(store, clock, entropy, node.cluster_id, may_make=not node.cluster)
         named = data_dir.name(disk, entropy, node)
         path, directory = f"{data_dir.path}/metadata.sqlite", UUID(hex=named.directory)
         await import_alone(store, disk, path, NodeId(named.node_id), directory)
-        joined = data_dir.join(disk, entropy, named, configured.name, record.id)
+        joined = data_dir.join(disk, entropy, named, settings.name, record.id)
     except BaseException:
         await store.close()
         raise
@@ -82,18 +81,6 @@ async def _connect(cluster: str, addresses: list[Address], tls: Tls | None) -> E
                     f"no etcd answered at {names} in {_CONNECT_SECONDS:.0f} s; start it, or name it with --etcd HOST:PORT,... (docs/cluster.md)",
                 ) from error
             logger.warning("%s", error.text)
-
-
-def settings_of(configured: Configured) -> ClusterSettings:
-    """What the parts need of it."""
-    return ClusterSettings(
-        lease_ms=configured.lease_ms,
-        lag_ms_max=configured.lag_ms_max,
-        rack=configured.rack or None,
-        balance_seconds=configured.balance_ms / 1000,
-        handover_seconds=configured.handover_ms / 1000,
-        reassign_bytes_per_second=configured.reassign_bytes_per_second,
-    )
 
 
 def advertised(

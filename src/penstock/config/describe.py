@@ -9,8 +9,7 @@ import msgspec
 
 from penstock.address import OFF
 from penstock.config.loading import field_types, show
-from penstock.config.settings import SECTIONS, TOPIC_DEFAULTS, Settings
-from penstock.config.sources import Source
+from penstock.settings import SECTIONS, TOPIC_DEFAULTS, Settings, Source
 
 WIDTH: Final = 100
 _HEAD: Final = """\

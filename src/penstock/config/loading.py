@@ -8,18 +8,16 @@ from typing import Annotated, get_args, get_origin, get_type_hints
 import msgspec
 
 from penstock.address import OFF, Address, parse_address
-from penstock.config.settings import SECTIONS, TOPIC_DEFAULTS, WANTED, Settings
 from penstock.config.sources import (
     ConfigError,
     Found,
     Layer,
-    Source,
-    SourceKind,
     read_environment,
     read_flags,
     read_toml,
 )
 from penstock.errors import PenstockError
+from penstock.settings import SECTIONS, TOPIC_DEFAULTS, WANTED, Settings, Source, SourceKind
 
 
 def load(

@@ -6,32 +6,14 @@ left out when the key is written in a way that the search does not know (inline 
 
 import tomllib
 from collections.abc import Mapping
-from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
+
+from penstock.settings import Source, SourceKind
 
 ENVIRONMENT_PREFIX = "PENSTOCK__"
 _FLAGS = {"cluster.name": "--cluster"}
 """Flags that are not called as the key is."""
-
-
-class SourceKind(Enum):
-    """The layers, the stronger the later."""
-
-    DEFAULT = "default"
-    FILE = "file"
-    ENVIRONMENT = "environment"
-    FLAG = "flag"
-
-
-class Source(NamedTuple):
-    """One layer, and where in it: ``penstock.toml:12``, ``PENSTOCK__LOG__FLUSH``, ``--kafka``."""
-
-    kind: SourceKind = SourceKind.DEFAULT
-    place: str = ""
-
-    def __str__(self) -> str:
-        return self.place or self.kind.value
 
 
 class ConfigError(ValueError):

@@ -21,6 +21,7 @@ from penstock.core.replica import Replica
 from penstock.core.topic_names import OFFSETS_TOPIC
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
+from penstock.settings import QueueSettings
 from penstock.types import GroupId, TopicName
 
 if TYPE_CHECKING:
@@ -32,14 +33,6 @@ _LOOK_AGAIN_MS: Final = 100
 """Between two looks at all groups for one partition: producers that are refused come again and again."""
 ASK_AGAIN_MS: Final = 5_000
 """By then the coordinators of a cluster are asked again, for groups that are new, or went back."""
-
-
-@dataclass(frozen=True, slots=True)
-class BacklogSettings:
-    """For each partition; 0 is no bound."""
-
-    records_max: int = 0
-    bytes_max: int = 0
 
 
 class BacklogBound(Enum):
@@ -70,9 +63,9 @@ class _Least:
 class Backlog:
     """Asked before a record is taken that came through an API with this bound."""
 
-    def __init__(self, broker: "Broker", settings: BacklogSettings) -> None:
-        self.settings: Final = settings
-        self.is_on: Final = bool(settings.records_max or settings.bytes_max)
+    def __init__(self, broker: "Broker", settings: QueueSettings) -> None:
+        self._settings: Final = settings
+        self.is_on: Final = bool(settings.backlog_records_max or settings.backlog_bytes_max)
         self._broker = broker
         self._least: dict[PartitionKey, _Least] = {}
         self._asked_ms: dict[PartitionKey, int] = {}
@@ -144,18 +137,18 @@ class Backlog:
     def _reached(self, source: Replica, least: _Least) -> BacklogBound | None:
         start, end = source.log.start_offset, source.log.next_offset
         first = start if least.offset is None else min(max(start, least.offset), end)
-        settings = self.settings
-        if settings.records_max and end - first >= settings.records_max:
+        settings = self._settings
+        if settings.backlog_records_max and end - first >= settings.backlog_records_max:
             return BacklogBound.RECORDS
-        if settings.bytes_max and source.log.bytes_between(first, end) >= settings.bytes_max:
+        if settings.backlog_bytes_max and source.log.bytes_between(first, end) >= settings.backlog_bytes_max:
             return BacklogBound.BYTES
         return None
 
     def _text(self, source: Replica, bound: BacklogBound) -> str:
         name = f"{source.topic.name}/{source.index}"
         if bound is BacklogBound.RECORDS:
-            return f"{name} has {self.settings.records_max} records that nobody consumed, which is the most; try again later"
-        return f"{name} has {self.settings.bytes_max} bytes that nobody consumed, which is the most; try again later"
+            return f"{name} has {self._settings.backlog_records_max} records that nobody consumed, which is the most; try again later"
+        return f"{name} has {self._settings.backlog_bytes_max} bytes that nobody consumed, which is the most; try again later"
 
     def committed(self, _group: GroupId, key: PartitionKey, offset: int) -> None:
         """A group committed an offset. Told of every commit, whoever made it."""

@@ -5,14 +5,13 @@ thousand of them starts as quickly as one with ten.
 """
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
 from penstock.address import Address
 from penstock.core.access import Access
 from penstock.core.awaited_groups import AwaitedGroups
-from penstock.core.backlog import Backlog, BacklogSettings
+from penstock.core.backlog import Backlog
 from penstock.core.broker_config import RECEIVING_RATE, SENDING_RATE
 from penstock.core.cluster_image import ClusterImage
 from penstock.core.coordinators import Coordinators
@@ -21,7 +20,6 @@ from penstock.core.dead_letters.queue_letters import QueueLetters
 from penstock.core.dynamic_configs import DynamicConfigs
 from penstock.core.groups.coordinator import GroupCoordinator
 from penstock.core.groups.registry import GroupRegistry
-from penstock.core.groups.settings import GroupSettings
 from penstock.core.idempotency.idempotency import Idempotency
 from penstock.core.internal_topic import InternalTopic
 from penstock.core.led_appends import LedAppends
@@ -29,7 +27,6 @@ from penstock.core.partition import Partition
 from penstock.core.producer_ids import ProducerIds
 from penstock.core.publish import Publisher
 from penstock.core.queues.queues import Queues
-from penstock.core.queues.settings import QueueSettings
 from penstock.core.remote import Peers
 from penstock.core.replica import Replica
 from penstock.core.replication import checkpoint
@@ -40,11 +37,10 @@ from penstock.core.replication.reassignment import Reassignments
 from penstock.core.replication.replicas import ReplicaEnvironment, Replicas, TopicIdPartition
 from penstock.core.replication.rules import ALL, Rules
 from penstock.core.replication.strays import Strays
-from penstock.core.sinks.settings import SinkSettings
 from penstock.core.sinks.sinks import Sinks
 from penstock.core.tiering import Tiering
 from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC
-from penstock.core.topics import NewTopic, Topic, TopicDefaults, Topics
+from penstock.core.topics import NewTopic, Topic, Topics
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB, REQUEST_BYTES_MAX
 from penstock.log.log import Log
@@ -53,7 +49,8 @@ from penstock.log.retention import RemovalTask
 from penstock.metadata.port import MetadataStore
 from penstock.meters import Meters
 from penstock.ports import Background, Clock, Entropy, Flusher, OffLoop, Report, Timed
-from penstock.types import Flush, NodeId, TopicId, TopicName
+from penstock.settings import Settings
+from penstock.types import NodeId, TopicId, TopicName
 
 INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
     "cleanup.policy": "compact",
@@ -64,55 +61,33 @@ INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerSettings:
-    """What an operator may choose about the core."""
-
-    node_id: NodeId
-    cluster_id: str = ""
-    data_dir: str = ""
-    advertised: Address | None = None
-    """What clients are told to connect to; without it, where each of them did."""
-    flush: Flush = Flush.SYNC
-    auto_create_topics: bool = True
-    housekeeping_ms: int = 15_000
-    """How often retention and compaction look, unless another interval is set while the broker runs."""
-    topic_defaults: TopicDefaults = field(default_factory=TopicDefaults)
-    groups: GroupSettings = field(default_factory=GroupSettings)
-    queues: QueueSettings = field(default_factory=QueueSettings)
-    idempotency_ms: int = 600_000
-    """How long a produce key is remembered."""
-    backlog: BacklogSettings = field(default_factory=BacklogSettings)
-    sinks: SinkSettings = field(default_factory=SinkSettings)
-
-
 class Broker:
     """The core of one node. Everything is called on the event loop."""
 
     def __init__(
         self,
-        settings: BrokerSettings,
+        settings: Settings,
         *,
+        cluster_id: str = "",
         clock: Clock,
         entropy: Entropy,
         store: MetadataStore,
         logs: LogManager,
         flusher: Flusher,
         report: Report,
-        shared: bool = False,
         rules: Rules = ALL,
     ) -> None:
-        """With ``shared`` the store is one that other nodes share, and this is one node of a cluster."""
+        """When ``settings.cluster`` has a name, other nodes share the store, and this is one node of that cluster."""
         self.settings: Final = settings
         self.clock: Final = clock
         self.entropy: Final = entropy
         self.logs: Final = logs
         self.meters: Final = Meters()
-        self.node_id: Final = settings.node_id
-        self.cluster_id: Final = settings.cluster_id
-        self.advertised: Final = settings.advertised
-        self.topics: Final = Topics(store, clock, entropy, settings.node_id, settings.topic_defaults)
-        self.configs: Final = DynamicConfigs(store, settings.node_id, settings.topic_defaults.configs)
+        self.node_id: Final = NodeId(settings.server.node_id)
+        self.cluster_id: Final = cluster_id
+        self.advertised: Final = settings.listeners.advertised_kafka
+        self.topics: Final = Topics(store, clock, entropy, settings)
+        self.configs: Final = DynamicConfigs(store, self.node_id, settings.topic_configs)
         """What was set on brokers and groups while they run."""
         self.topics_version = 0
         """Grows with every change of a topic: what a gateway remembers about topics is good for one version."""
@@ -137,8 +112,10 @@ class Broker:
         """Set by the runtime; see :meth:`wake_at`."""
         self.groups.deadlines.on_sooner = self.wake_at
         keys_topic = InternalTopic(self, IDEMPOTENCY_TOPIC, settings.groups.offsets_topic_partitions, report)
-        self.idempotency: Final = Idempotency(self, keys_topic, flusher, report, window_ms=settings.idempotency_ms)
-        self.backlog: Final = Backlog(self, settings.backlog)
+        self.idempotency: Final = Idempotency(
+            self, keys_topic, flusher, report, window_ms=settings.queues.idempotency_ms
+        )
+        self.backlog: Final = Backlog(self, settings.queues)
         if self.backlog.is_on:
             self.groups.on_committed.append(self.backlog.committed)
         self.timed.append(self.idempotency)
@@ -156,7 +133,7 @@ class Broker:
         self._partitions: dict[str, dict[int, Partition]] = {}
         self._names: dict[bytes, TopicName] = {}
         self._preparing_ids = False
-        self.cluster: Final = ClusterSide(self, store, rules) if shared else None
+        self.cluster: Final = ClusterSide(self, store, rules) if settings.cluster.name else None
         """What a node of a cluster has beside; None for a broker that is alone."""
         self.peers: Peers | None = None
         """How batches get to partitions that other nodes lead; None for a broker that is alone."""
@@ -256,7 +233,7 @@ class Broker:
                 f"The log of {topic.name}/{index} cannot be opened: {error}. See the broker's log.",
             ) from error
         self.producer_ids.note(log.producers.highest_id)
-        partition = Partition(topic, index, log, self.flusher, self.settings.flush, record.leader_epoch)
+        partition = Partition(topic, index, log, self.flusher, self.settings.log.flush, record.leader_epoch)
         self._partitions.setdefault(topic.name, {})[index] = partition
         return partition
 
@@ -409,14 +386,14 @@ class Broker:
         """
         if self.cluster is not None:
             # Others may know more than this node at its start: what it has too much goes later.
-            self.cluster.strays.check(self.settings.data_dir)
+            self.cluster.strays.check(self.logs.data_dir)
             self.on_trash(self.logs.leftovers())
             return
         found = self.logs.topic_ids()
         if found and OFFSETS_TOPIC not in self.topics:
             raise PenstockError(
                 Reason.STORAGE_ERROR,
-                f"{self.settings.data_dir} holds the records of {len(found)} topics, but its metadata is empty. "
+                f"{self.logs.data_dir} holds the records of {len(found)} topics, but its metadata is empty. "
                 "Restore metadata.sqlite from a backup, or start on another --data-dir.",
             )
         self.on_trash(self.logs.leftovers())
@@ -460,14 +437,14 @@ class ClusterSide:
         """By which nodes know each other; whoever puts the node together sets it, before it listens."""
         self.nodes: Final = ClusterImage(store, broker.clock)
         """Who else is there."""
-        settings = broker.settings
         self.replicas: Final = Replicas(
             ReplicaEnvironment(
-                node_id=settings.node_id,
+                node_id=broker.node_id,
                 topics=broker.topics,
                 logs=broker.logs,
                 flusher=broker.flusher,
-                flush=settings.flush,
+                flush=broker.settings.log.flush,
+                moving_bytes_per_second=broker.settings.cluster.reassign_bytes_per_second,
                 clock=broker.clock,
                 report=broker.report,
                 trash=self._trash,
@@ -491,7 +468,7 @@ class ClusterSide:
         broker.topics.on_partition.append(self.replicas.apply)
         self.replicas.on_lead.extend((broker.lead, self.coordinators.lead))
         self.replicas.on_resign.extend((self.coordinators.resign, broker.resign, self.appends.resign))
-        self.metering: Final = ReplicaMetering(settings.node_id, broker.topics, broker.meters)
+        self.metering: Final = ReplicaMetering(broker.node_id, broker.topics, broker.meters)
         """Counts for ``/metrics``."""
         self.replicas.on_lead.append(self.metering.lead)
         self.replicas.on_resign.append(self.metering.resign)

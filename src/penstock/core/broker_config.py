@@ -17,6 +17,7 @@ from penstock.core.config_table import (
 from penstock.core.topic_config import check_configs
 from penstock.errors import PenstockError, Reason
 from penstock.limits import CONNECTIONS_MAX
+from penstock.settings import LogSettings
 
 SENDING_RATE: Final = "leader.replication.throttled.rate"
 RECEIVING_RATE: Final = "follower.replication.throttled.rate"
@@ -78,7 +79,7 @@ BROKER_CONFIGS: Final = config_table(
     ConfigDefinition(
         HOUSEKEEPING_MS,
         ConfigKind.LONG,
-        "15000",
+        str(LogSettings().housekeeping_interval_ms),
         "How often the broker looks for records to delete or compact, and for segments to roll.",
         low=10,
         high=24 * 60 * 60 * 1000,

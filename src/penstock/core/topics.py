@@ -31,9 +31,10 @@ from penstock.core.topic_records import (
 )
 from penstock.core.topic_writes import TopicWrites
 from penstock.errors import PenstockError, Reason
-from penstock.limits import PARTITIONS_MAX, PARTITIONS_PER_TOPIC_MAX, TOPICS_MAX
+from penstock.limits import PARTITIONS_PER_TOPIC_MAX
 from penstock.metadata.port import Entry, Event, MetadataStore, Operation, Put, Unsubscribe
 from penstock.ports import Clock, Entropy
+from penstock.settings import Settings
 from penstock.types import NodeId, TopicId, TopicName
 
 MIN_IN_SYNC: Final = "min.insync.replicas"
@@ -77,17 +78,6 @@ class NewTopic:
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict, hash=False)
 
 
-@dataclass(frozen=True, slots=True)
-class TopicDefaults:
-    """The broker's configuration, for what a new topic leaves unset. ``configs`` went through ``check_configs``."""
-
-    partition_count: int = 1
-    replication_factor: int = 1
-    configs: Mapping[str, str] = field(default_factory=dict, hash=False)
-    topics_max: int = TOPICS_MAX
-    partitions_max: int = PARTITIONS_MAX
-
-
 Hook = Callable[[Topic], None]
 """Told of a topic after a change of it is in the image."""
 
@@ -106,11 +96,11 @@ class Topics:
         store: MetadataStore,
         clock: Clock,
         entropy: Entropy,
-        node_id: NodeId,
-        defaults: TopicDefaults | None = None,
+        settings: Settings,
     ) -> None:
-        self.defaults: Final = defaults or TopicDefaults()
-        self.config_defaults = self.defaults.configs
+        """``settings`` say what a new topic gets that its creator leaves unset, and how many topics there may be."""
+        self.settings: Final = settings
+        self.config_defaults: Mapping[str, str] = settings.topic_configs
         """What topics have that do not say otherwise; changed by :meth:`set_config_defaults`."""
         self.on_created: Final[list[Hook]] = []
         self.on_changed: Final[list[Hook]] = []
@@ -118,7 +108,7 @@ class Topics:
         self.on_partition: Final[list[PartitionHook]] = []
         self.partition_count = 0
         """Of all topics together."""
-        self.placer: Placer = AlonePlacer(node_id)
+        self.placer: Placer = AlonePlacer(NodeId(settings.server.node_id))
         """Says where new partitions go."""
         self.writes: Final = TopicWrites(store, lambda topic_id: topic_id in self._by_id)
         self._store = store
@@ -343,7 +333,7 @@ class Topics:
         partitions = self._placed(new)
         count = len(partitions)
         overrides = self._check_overrides(new)
-        if len(self) + len(self._creating) >= self.defaults.topics_max:
+        if len(self) + len(self._creating) >= self.settings.limits.topics_max:
             raise PenstockError(
                 Reason.POLICY_VIOLATION, f"There are {len(self)} topics, which is the most. Delete some first."
             )
@@ -500,9 +490,9 @@ class Topics:
                 )
             self._check_count(count)
             return self.placer.assigned([new.assignments[index] for index in range(count)])
-        count = self.defaults.partition_count if new.partition_count == UNSET else new.partition_count
+        count = self.settings.topics.partitions if new.partition_count == UNSET else new.partition_count
         self._check_count(count)
-        replicas = self.defaults.replication_factor if new.replication_factor == UNSET else new.replication_factor
+        replicas = self.settings.replication_factor if new.replication_factor == UNSET else new.replication_factor
         return self.placer.spread(count, replicas)
 
     def _check_count(self, count: int) -> None:
@@ -517,10 +507,10 @@ class Topics:
 
     def _check_room(self, count: int) -> None:
         used = self.partition_count + self._reserved_partitions
-        if used + count > self.defaults.partitions_max:
+        if used + count > self.settings.limits.partitions_max:
             raise PenstockError(
                 Reason.POLICY_VIOLATION,
-                f"{count} more partitions would be too many: there are {used}, and {self.defaults.partitions_max} is the most. "
+                f"{count} more partitions would be too many: there are {used}, and {self.settings.limits.partitions_max} is the most. "
                 "Delete topics or ask for fewer.",
             )
 

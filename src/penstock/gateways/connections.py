@@ -17,6 +17,7 @@ from penstock.core.broker import Broker
 from penstock.core.broker_config import CONNECTIONS
 from penstock.limits import CONNECTION_ENDED_MS_MAX
 from penstock.ports import EndOfTurn
+from penstock.settings import LimitSettings
 from penstock.types import Gateway
 
 BACKLOG: Final = 1024
@@ -114,16 +115,15 @@ Connection = TypeVar("Connection", bound=ClientConnection)
 class ConnectionGateway(Generic[Connection]):
     """All connections of this node that speak one protocol."""
 
-    def __init__(self, kind: Gateway, broker: Broker, turn: EndOfTurn, connections_max: int) -> None:
+    def __init__(self, kind: Gateway, broker: Broker, turn: EndOfTurn, limits: LimitSettings) -> None:
         self.broker: Final = broker
         self.turn: Final = turn
+        self.limits: Final = limits
         self.loop: Final = asyncio.get_running_loop()
         self.swept_ms = broker.clock.monotonic_ms()
         """When the connections were last looked after, at most ``SWEEP_MS`` ago: a clock for deadlines, for free."""
         self._kind: Final = kind
         self._logger: Final = logging.getLogger(f"penstock.{kind.value}")
-        self._connections_max: Final = connections_max
-        """Unless another number was set while the broker runs."""
         # In the order in which they came: the same clients are then looked after in the same order.
         self._connections: dict[Connection, None] = {}
         self._stopping = False
@@ -168,7 +168,7 @@ class ConnectionGateway(Generic[Connection]):
             return "The broker is stopping; connect again in a moment"
         count = len(self._connections)
         set_max = self.broker.configs.number(CONNECTIONS)
-        if count >= (self._connections_max if set_max is None else set_max):
+        if count >= (self.limits.connections_max if set_max is None else set_max):
             self.broker.meters.connections_refused.add((self._kind.value,))
             setting = "limits.connections_max" if set_max is None else CONNECTIONS
             self._logger.warning("refusing %s: %d connections are open (%s)", connection.caller.client, count, setting)

@@ -320,7 +320,7 @@ class BrokerCollector(Collector):
         yield self._histogram("penstock_sync_seconds", [((), broker.meters.sync_seconds)])
         yield self._simple("penstock_sync_errors_total", [((), broker.meters.sync_errors)])
         try:
-            yield self._simple("penstock_disk_free_bytes", [((), shutil.disk_usage(broker.settings.data_dir).free)])
+            yield self._simple("penstock_disk_free_bytes", [((), shutil.disk_usage(broker.logs.data_dir).free)])
         except OSError:
             pass
         build = (__version__, platform.python_version(), str(broker.node_id))

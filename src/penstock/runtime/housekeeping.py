@@ -36,16 +36,13 @@ class Housekeeping:
         self,
         broker: Broker,
         commit: GroupCommit,
-        *,
-        checkpoint_interval_ms: int,
-        housekeeping_interval_ms: int,
         executor: Executor | None = None,
     ) -> None:
         """``executor`` is where blocking work is done, one thing at a time, if not in a thread of its own."""
         self._broker = broker
         self._commit = commit
-        self._checkpoint_seconds = checkpoint_interval_ms / 1000
-        self._interval_ms = housekeeping_interval_ms
+        self._checkpoint_seconds = broker.settings.log.checkpoint_interval_ms / 1000
+        self._interval_ms = broker.settings.log.housekeeping_interval_ms
         self._interval_changed = asyncio.Event()
         self._thread = executor or ThreadPoolExecutor(max_workers=1, thread_name_prefix="penstock-housekeeping")
         self._loop = asyncio.get_running_loop()

@@ -14,8 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from penstock.config import Settings, load
+from penstock.config import load
 from penstock.runtime.loop import new_event_loop
+from penstock.settings import Settings
 
 TEST_SETTINGS: Final[Mapping[str, object]] = {
     "listeners.kafka": "127.0.0.1:0",

@@ -11,7 +11,8 @@ from penstock.cli.failures import Exit, Failure
 from penstock.cli.main import build
 from penstock.cli.serve import ServeArguments, move_aside, parse
 from penstock.cli.serve_command import flags_given
-from penstock.config import LogFormat, load
+from penstock.config import load
+from penstock.settings import LogFormat
 
 NOW = datetime(2026, 1, 31, 12, 30, 0, tzinfo=UTC)
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster.internal_topics import InternalTopics
-from penstock.cluster.node import ClusterSettings
 from penstock.core.cluster_image import node_key
 from penstock.core.replication.budget import ByteBudget
 from penstock.core.replication.reassignment import ElectionKind
@@ -13,7 +12,9 @@ from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_ST
 from penstock.core.topic_records import NO_LEADER, PARTITIONS_PREFIX, partition_key
 from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError, Reason
+from penstock.limits import MIB
 from penstock.metadata.port import Delete
+from penstock.settings import ClusterSettings
 from tests.support.cluster_nodes import LEASE_MS, Cluster, until
 
 CRAWLING = ClusterSettings(lease_ms=LEASE_MS, reassign_bytes_per_second=1)
@@ -77,7 +78,7 @@ async def test_a_move_survives_the_controller(tmp_path: Path) -> None:
         await cluster.nodes[1].crash()
         await until(lambda: cluster.controller is not None, "there is another controller")
         assert cluster.record("t").adding == (4,)
-        cluster.nodes[2].cluster.replicas.moving_budget = ByteBudget()
+        cluster.nodes[2].cluster.replicas.moving_budget = ByteBudget(MIB)
         await until(lambda: cluster.record("t").replicas == (4, 3), "the next one has finished it")
         assert cluster.record("t").leader in (4, 3)
         assert await cluster.produce("t", b"after") == 3
@@ -156,7 +157,7 @@ async def test_the_place_of_a_dead_node_is_given_to_another_when_it_is_drained(t
 
 
 async def test_leadership_goes_back_to_the_preferred_replica_when_it_is_in_sync_again(tmp_path: Path) -> None:
-    settings = ClusterSettings(lease_ms=LEASE_MS, balance_seconds=0.2)
+    settings = ClusterSettings(lease_ms=LEASE_MS, balance_ms=200)
     async with Cluster(tmp_path, 1, 2, 3, settings=settings) as cluster:
         await cluster.create("t", (2, 1, 3))
         await cluster.produce("t", b"before")

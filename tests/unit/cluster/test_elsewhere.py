@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.backlog import BacklogFull, BacklogSettings
+from penstock.core.backlog import BacklogFull
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.stats import group_status, topic_stats
 from penstock.core.topic_config import ChangeKind, ConfigChange
 from penstock.errors import PenstockError, Reason
+from penstock.settings import QueueSettings
 from penstock.types import GroupId, TopicName
 from tests.support.cluster_nodes import Running, until
 from tests.support.coordinator_cluster import CoordinatorCluster
@@ -75,8 +76,8 @@ async def test_another_group_of_the_tier_has_an_archive_of_its_own(tmp_path: Pat
 
 
 async def test_a_bound_on_what_nobody_consumed_counts_the_groups_of_all_nodes(tmp_path: Path) -> None:
-    bound = BacklogSettings(records_max=3)
-    async with CoordinatorCluster(tmp_path, 1, 2, 3, internal_partitions=3, backlog=bound) as cluster:
+    bound = QueueSettings(backlog_records_max=3)
+    async with CoordinatorCluster(tmp_path, 1, 2, 3, internal_partitions=3, queues=bound) as cluster:
         await cluster.ready()
         await cluster.create("t", (2, 3, 1))
         for _ in range(3):
@@ -95,8 +96,8 @@ async def test_a_bound_on_what_nobody_consumed_counts_the_groups_of_all_nodes(tm
 
 
 async def test_a_node_without_a_copy_refuses_nothing(tmp_path: Path) -> None:
-    bound = BacklogSettings(records_max=1)
-    async with CoordinatorCluster(tmp_path, 1, 2, 3, internal_partitions=3, backlog=bound) as cluster:
+    bound = QueueSettings(backlog_records_max=1)
+    async with CoordinatorCluster(tmp_path, 1, 2, 3, internal_partitions=3, queues=bound) as cluster:
         await cluster.ready()
         await cluster.create("t", (2,), min_insync_replicas="1")
         await cluster.produce("t", b"v")

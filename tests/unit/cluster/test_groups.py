@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from penstock.address import Address
 from penstock.core.broker import Broker
 from penstock.core.topic_names import OFFSETS_TOPIC
-from penstock.gateways.kafka.gateway import KafkaGateway, KafkaLimits
+from penstock.gateways.kafka.gateway import KafkaGateway
 from penstock.gateways.listening import address_of, bind
 from penstock.runtime.group_commit import GroupCommit
 from tests.support.cluster_nodes import Running, until
@@ -33,7 +33,7 @@ class KafkaCluster(CoordinatorCluster):
             self.gateways = {}
         listener = bind(Address("127.0.0.1", 0))
         address = address_of(listener)
-        gateway = self.gateways[node_id] = KafkaGateway(broker, commit.turn, KafkaLimits())
+        gateway = self.gateways[node_id] = KafkaGateway(broker, commit.turn, broker.settings.limits)
         await gateway.start(listener)
         return {"kafka": address}
 

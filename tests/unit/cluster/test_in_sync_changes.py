@@ -32,7 +32,7 @@ class LeaderWorld(CoreWorld):
         self.topic_ = await self.topic(isr=(1, 2))
         self.partition = self[1].broker.partition("t", 0)
         self[1].append(self.partition, 10)
-        self.changes = InSyncChanges(self[1].broker, self[1].store, lag_ms_max=10_000)
+        self.changes = InSyncChanges(self[1].broker, self[1].store)
         self.fetched(2, 10)
         assert self.partition.high_watermark == 10
         self[1].store.txns.clear()

@@ -7,12 +7,12 @@ import pytest
 from penstock.address import Address
 from penstock.cluster import opening
 from penstock.cluster.opening import advertised, open_cluster
-from penstock.config.settings import ClusterSettings
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.etcd import endpoints
 from penstock.runtime.clock import SystemClock, SystemEntropy
 from penstock.runtime.data_dir import DataDir
 from penstock.runtime.disk import RealDisk
+from penstock.settings import ClusterSettings
 from tests.support.etcd import free_port
 
 

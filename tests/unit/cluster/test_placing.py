@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from penstock.core.cluster_image import drain_key
-from penstock.core.queues.settings import QueueSettings
 from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import Put
+from penstock.settings import QueueSettings
 from tests.support.cluster_nodes import until
 from tests.support.queue_cluster import QueueCluster
 

@@ -15,13 +15,13 @@ from penstock.core.queues import upkeep
 from penstock.core.queues.delivery import WhyState
 from penstock.core.queues.envelope import MAX_ATTEMPTS
 from penstock.core.queues.moves import REDRIVE_GROUP
-from penstock.core.queues.settings import QueueSettings
 from penstock.core.replication import replicas as replicas_module
 from penstock.core.replication.follower import Follower
 from penstock.core.replication.observed import observed_id
 from penstock.core.replication.replicas import TopicIdPartition
 from penstock.core.topic_names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 from penstock.errors import PenstockError, Reason
+from penstock.settings import QueueSettings
 from penstock.types import GroupId, TopicName
 from tests.support.cluster_nodes import SECONDS_MAX, until
 from tests.support.queue_cluster import CALLER, LEASE_MS, QueueCluster, places

@@ -4,16 +4,16 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.core.broker import Broker, BrokerSettings, ClusterSide
+from penstock.core.broker import Broker, ClusterSide
 from penstock.core.cluster_image import NodeRecord, node_key
-from penstock.core.groups.settings import GroupSettings
 from penstock.core.partition import Partition
 from penstock.core.topic_records import PartitionRecord, encode, partition_key
-from penstock.core.topics import NewTopic, Topic, TopicDefaults
+from penstock.core.topics import NewTopic, Topic
 from penstock.log.manager import LogManager
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Compare, Put
 from penstock.records.builder import BatchBuilder
+from penstock.settings import ClusterSettings, GroupSettings, ServerSettings, Settings
 from penstock.testing.disk import SimulatedDisk
 from penstock.testing.faulty_store import FaultyStore
 from penstock.types import NodeId
@@ -37,10 +37,9 @@ class CoreNode:
         logs = LogManager(SimulatedDisk(), DATA_DIR, self.clock, self.reports.append)
         logs.open_all()
         self.broker = Broker(
-            BrokerSettings(
-                self.node_id,
-                data_dir=DATA_DIR,
-                topic_defaults=TopicDefaults(replication_factor=3, configs={"min.insync.replicas": "2"}),
+            Settings(
+                server=ServerSettings(node_id=node_id),
+                cluster=ClusterSettings(name="c"),
                 groups=GroupSettings(offsets_topic_partitions=1),
             ),
             clock=self.clock,
@@ -49,7 +48,6 @@ class CoreNode:
             logs=logs,
             flusher=self.flusher,
             report=self.reports.append,
-            shared=True,
         )
         self.broker.background = lambda coroutine: coroutine.close()
         self.lease = 0

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.config import Settings, SourceKind, load
+from penstock.config import load
 from penstock.config.describe import describe, example_toml, reference
-from penstock.config.settings import SECTIONS
+from penstock.settings import SECTIONS, Settings, SourceKind
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 

@@ -2,8 +2,10 @@
 
 import pytest
 
-from penstock.config import Acks, Address, ConfigError, LogFormat, Settings, Source, SourceKind, load
-from penstock.types import Flush
+from penstock.address import Address
+from penstock.config import ConfigError, load
+from penstock.settings import LogFormat, Settings, Source, SourceKind
+from penstock.types import Acks, Flush
 
 
 @pytest.fixture

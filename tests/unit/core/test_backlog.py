@@ -2,9 +2,10 @@
 
 import pytest
 
-from penstock.core.backlog import RETRY_AFTER_MS, BacklogBound, BacklogFull, BacklogSettings
+from penstock.core.backlog import RETRY_AFTER_MS, BacklogBound, BacklogFull
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.errors import Reason
+from penstock.settings import QueueSettings
 from penstock.types import GroupId
 from tests.support.kafka_node import KafkaNode
 
@@ -14,7 +15,7 @@ async def start(tmp_path):
     nodes = []
 
     async def start(**bounds):
-        node = KafkaNode(tmp_path, backlog=BacklogSettings(**bounds))
+        node = KafkaNode(tmp_path, queues=QueueSettings(**{f"backlog_{name}": bound for name, bound in bounds.items()}))
         nodes.append(node)
         await node.__aenter__()
         await node.create("t", 2)

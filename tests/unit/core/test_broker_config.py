@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.config.settings import Settings
 from penstock.core.broker_config import _IN_THE_FILE, BROKER_CONFIGS, broker_config, topic_values
 from penstock.core.config_table import TOPIC_CONFIGS
 from penstock.errors import PenstockError, Reason
+from penstock.settings import Settings
 
 
 @pytest.mark.parametrize(

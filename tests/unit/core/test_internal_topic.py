@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.groups.requests import CommitRequest, OffsetToCommit, PartitionKey
-from penstock.core.groups.settings import GroupSettings
 from penstock.core.topic_names import OFFSETS_TOPIC
 from penstock.errors import Reason
 from penstock.limits import GROUP_METADATA_BYTES_MAX
+from penstock.settings import GroupSettings
 from penstock.types import GroupId, TopicName
 from tests.support.kafka_node import KafkaNode
 

@@ -6,20 +6,23 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
 from penstock.core.topic_config import ChangeKind, ConfigChange
 from penstock.core.topic_names import OFFSETS_TOPIC
 from penstock.core.topic_records import NO_LEADER, NOBODY, alone, partition_key, topic_key
-from penstock.core.topics import NewTopic, Topic, TopicDefaults, Topics
+from penstock.core.topics import NewTopic, Topic, Topics
 from penstock.errors import PenstockError, Reason
 from penstock.limits import PARTITIONS_PER_TOPIC_MAX
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Delete, MetadataStore, Put
 from penstock.metadata.sqlite import SqliteStore
+from penstock.settings import LimitSettings, ServerSettings, Settings, TopicSettings
 from penstock.types import NodeId
 from tests.support.worlds import CountingEntropy, ManualClock
 
 NODE = NodeId(7)
+SETTINGS = Settings(server=ServerSettings(node_id=NODE))
 
 
 @pytest_asyncio.fixture(params=["memory", "sqlite"])
@@ -36,8 +39,8 @@ def clock() -> ManualClock:
     return ManualClock(1000)
 
 
-async def loaded(store: MetadataStore, clock: ManualClock, defaults: TopicDefaults | None = None) -> Topics:
-    topics = Topics(store, clock, CountingEntropy(), NODE, defaults)
+async def loaded(store: MetadataStore, clock: ManualClock, settings: Settings = SETTINGS) -> Topics:
+    topics = Topics(store, clock, CountingEntropy(), settings)
     await topics.load()
     return topics
 
@@ -66,8 +69,8 @@ async def test_a_created_topic_is_there_under_name_and_id_with_its_partitions(to
 
 
 async def test_numbers_left_unset_are_the_brokers(store: MetadataStore, clock: ManualClock) -> None:
-    defaults = TopicDefaults(partition_count=4, configs={"retention.ms": "9"})
-    topics = await loaded(store, clock, defaults)
+    settings = replace(SETTINGS, topics=TopicSettings(partitions=4), topic_defaults={"retention.ms": "9"})
+    topics = await loaded(store, clock, settings)
     topic = await topics.create(NewTopic("orders"))
     assert (topic.partition_count, topic.replication_factor, topic.config.retention_ms) == (4, 1, 9)
     assert topic.overrides == {}
@@ -228,7 +231,7 @@ async def test_validate_only_says_what_would_be_and_changes_nothing(topics: Topi
 
 
 async def test_the_most_topics_are_held_over_calls_at_the_same_time(store: MetadataStore, clock: ManualClock) -> None:
-    topics = await loaded(store, clock, TopicDefaults(topics_max=3))
+    topics = await loaded(store, clock, replace(SETTINGS, limits=LimitSettings(topics_max=3)))
     results = await asyncio.gather(*(topics.create(NewTopic(f"t{n}")) for n in range(6)), return_exceptions=True)
     assert sum(isinstance(result, Topic) for result in results) == 3
     assert len(topics) == 3
@@ -240,7 +243,7 @@ async def test_the_most_topics_are_held_over_calls_at_the_same_time(store: Metad
 async def test_the_most_partitions_are_held_over_calls_at_the_same_time(
     store: MetadataStore, clock: ManualClock
 ) -> None:
-    topics = await loaded(store, clock, TopicDefaults(partitions_max=10))
+    topics = await loaded(store, clock, replace(SETTINGS, limits=LimitSettings(partitions_max=10)))
     results = await asyncio.gather(*(topics.create(NewTopic(f"t{n}", 4)) for n in range(4)), return_exceptions=True)
     assert sum(isinstance(result, Topic) for result in results) == 2
     assert topics.partition_count == 8
@@ -404,7 +407,7 @@ async def test_ten_thousand_partitions_are_one_transaction(topics: Topics, store
 
 async def test_what_is_made_while_the_image_loads_is_in_it_once(store: MetadataStore, clock: ManualClock) -> None:
     maker = await loaded(store, clock)
-    late = Topics(store, clock, CountingEntropy(), NODE)
+    late = Topics(store, clock, CountingEntropy(), SETTINGS)
     created: list[Topic] = []
     changed: list[Topic] = []
     late.on_created.append(created.append)

@@ -8,13 +8,20 @@ from penstock.core.replication.replicas import TopicIdPartition
 from penstock.core.topic_config import ChangeKind, ConfigChange
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
+from penstock.settings import LogSettings
 from penstock.types import Flush
 from tests.support.cluster_nodes import Cluster, Running, until
 from tests.support.kafka_node import KafkaNode
 
+HOUR_MS = 3_600_000
+
+
+def log_settings(housekeeping_interval_ms: int, flush: Flush = Flush.OS) -> LogSettings:
+    return LogSettings(flush=flush, checkpoint_interval_ms=HOUR_MS, housekeeping_interval_ms=housekeeping_interval_ms)
+
 
 async def test_a_log_that_fails_in_an_unforeseen_way_does_not_stop_the_retention_of_others(tmp_path: Path) -> None:
-    async with KafkaNode(tmp_path) as node:
+    async with KafkaNode(tmp_path, log=log_settings(1)) as node:
         for name in ("a", "b", "c"):
             await node.create(name, retention_ms="1000")
             await node.append(name, 0, 3)
@@ -24,7 +31,7 @@ async def test_a_log_that_fails_in_an_unforeseen_way_does_not_stop_the_retention
         config = broken.topic.config.log_config()
         node.clock.advance(10_000)
         commit = GroupCommit(asyncio.get_running_loop(), Flush.OS, 1)
-        housekeeping = Housekeeping(node.broker, commit, checkpoint_interval_ms=3_600_000, housekeeping_interval_ms=1)
+        housekeeping = Housekeeping(node.broker, commit)
         housekeeping.start()
         try:
             await until(lambda: all(node.broker.partition(name, 0).log.start_offset == 3 for name in ("a", "c")))
@@ -35,15 +42,12 @@ async def test_a_log_that_fails_in_an_unforeseen_way_does_not_stop_the_retention
 
 
 async def test_an_interval_that_is_set_while_the_broker_runs_counts_at_once(tmp_path: Path) -> None:
-    async with KafkaNode(tmp_path) as node:
+    async with KafkaNode(tmp_path, log=log_settings(HOUR_MS)) as node:
         await node.create("t", retention_ms="1000")
         await node.append("t", 0, 3)
         node.clock.advance(10_000)
         commit = GroupCommit(asyncio.get_running_loop(), Flush.OS, 1)
-        hour_ms = 3_600_000
-        housekeeping = Housekeeping(
-            node.broker, commit, checkpoint_interval_ms=hour_ms, housekeeping_interval_ms=hour_ms
-        )
+        housekeeping = Housekeeping(node.broker, commit)
         housekeeping.start()
         try:
             change = ConfigChange("log.cleaner.backoff.ms", ChangeKind.SET, "10")
@@ -55,11 +59,11 @@ async def test_an_interval_that_is_set_while_the_broker_runs_counts_at_once(tmp_
 
 
 def housekeeping_of(running: Running) -> Housekeeping:
-    return Housekeeping(running.broker, running.commit, checkpoint_interval_ms=3_600_000, housekeeping_interval_ms=10)
+    return Housekeeping(running.broker, running.commit)
 
 
 async def test_a_copy_drops_what_its_leader_dropped_and_nothing_by_itself(tmp_path: Path) -> None:
-    async with Cluster(tmp_path, 1, 2, min_in_sync=1) as cluster:
+    async with Cluster(tmp_path, 1, 2, min_in_sync=1, log=log_settings(10, Flush.SYNC)) as cluster:
         topic = await cluster.create("t", (1, 2), retention_ms="1", segment_bytes="1048576")
         for number in range(3):
             await cluster.produce("t", b"%d" % number)
@@ -81,7 +85,7 @@ async def test_a_copy_drops_what_its_leader_dropped_and_nothing_by_itself(tmp_pa
 
 
 async def test_a_node_knows_after_a_restart_what_was_committed_before(tmp_path: Path) -> None:
-    async with Cluster(tmp_path, 1, 2) as cluster:
+    async with Cluster(tmp_path, 1, 2, log=log_settings(10, Flush.SYNC)) as cluster:
         topic = await cluster.create("t", (1, 2))
         for number in range(5):
             await cluster.produce("t", b"%d" % number)
@@ -97,7 +101,7 @@ async def test_a_node_knows_after_a_restart_what_was_committed_before(tmp_path: 
 
 
 async def test_what_is_committed_is_noted_only_when_it_is_more(tmp_path: Path) -> None:
-    async with Cluster(tmp_path, 1, 2) as cluster:
+    async with Cluster(tmp_path, 1, 2, log=log_settings(10, Flush.SYNC)) as cluster:
         await cluster.create("t", (1, 2))
         await cluster.produce("t", b"one")
         housekeeping = housekeeping_of(cluster.nodes[1])

@@ -23,6 +23,7 @@ from penstock.core.topics import NewTopic
 from penstock.metadata.memory import MemoryStore
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.ticker import Ticker
+from penstock.settings import LogSettings
 from penstock.testing.disk import SimulatedDisk
 from penstock.testing.simulation.loop import SimulatedExecutor, SimulatedLoop
 from penstock.types import Acks, Flush, GroupId
@@ -67,7 +68,7 @@ class World:
             entropy=CountingEntropy(),
             flusher=self.commit,
             reports=[],
-            flush=Flush.OS,
+            log=LogSettings(flush=Flush.OS),
         )
         await self.broker.start()
         await self.broker.topics.create(NewTopic("orders", 1))

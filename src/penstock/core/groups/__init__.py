@@ -1,7 +1,6 @@
 """Groups: readers that share the partitions of their topics, and the offsets up to which they have read.
 
 =================  ==========================================================================================
-settings.py        what an operator may choose
 requests.py        the words between a gateway and these rules
 coordinator.py     GroupCoordinator, the door for every gateway: it finds the group and hands on
 directory.py       which groups exist, whether their partition of the offsets topic is loaded, how they are stored

@@ -21,10 +21,13 @@ from penstock.core.groups.requests import (
 from penstock.core.groups.storage import Partitions, StoredDone
 from penstock.core.groups.stored import offset_record, tombstones
 from penstock.errors import PenstockError, Reason
+from penstock.limits import OFFSET_METADATA_BYTES_MAX
 from penstock.types import NO_TIMESTAMP, GroupId, TopicName
 
 SWEEP_GROUPS_MAX: Final = 200
 """Groups looked at for expired offsets in one tick: about a millisecond."""
+EXPIRY_CHECK_INTERVAL_MS: Final = 10 * 60 * 1000
+"""How often all groups are checked for expired offsets."""
 _START_PIECE: Final = 1_000
 """Partitions of one batch when a group is given its first offsets."""
 _TOO_LARGE: Final = frozenset({Reason.RECORDS_TOO_LARGE, Reason.RECORD_LIST_TOO_LARGE})
@@ -57,7 +60,7 @@ class Commits:
         self.needed_by: Final[list[Needs]] = []
         self.kept_by: Final[list[Keeps]] = []
         self._sweep: Iterator[Group] | None = None
-        self._sweep_due_ms = self._clock.monotonic_ms() + self._settings.expiry_check_interval_ms
+        self._sweep_due_ms = self._clock.monotonic_ms() + EXPIRY_CHECK_INTERVAL_MS
 
     # -- commit
 
@@ -147,7 +150,7 @@ class Commits:
     def _check_offset(self, item: OffsetToCommit) -> Reason | None:
         if not self._partitions.exists(*item.key):
             return Reason.UNKNOWN_TOPIC_OR_PARTITION
-        if len(item.metadata.encode()) > self._settings.offset_metadata_bytes_max:
+        if len(item.metadata.encode()) > OFFSET_METADATA_BYTES_MAX:
             return Reason.OFFSET_METADATA_TOO_LARGE
         return None
 
@@ -269,7 +272,7 @@ class Commits:
             group = next(self._sweep, None)
             if group is None:
                 self._sweep = None
-                self._sweep_due_ms = now_ms + self._settings.expiry_check_interval_ms
+                self._sweep_due_ms = now_ms + EXPIRY_CHECK_INTERVAL_MS
                 return
             if self._directory.groups.get(group.group_id) is group:
                 self._expire(group)

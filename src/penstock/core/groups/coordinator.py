@@ -35,11 +35,11 @@ from penstock.core.groups.requests import (
     SyncDone,
     SyncRequest,
 )
-from penstock.core.groups.settings import GroupSettings
 from penstock.core.groups.shared import CountedPartitions, SharedGroups
 from penstock.core.groups.storage import OffsetsLog, StoredDone
 from penstock.errors import PenstockError, Reason
 from penstock.ports import Clock, Entropy, Report
+from penstock.settings import GroupSettings
 from penstock.types import GroupId, MemberId, TopicName
 
 _LOAD_RECORDS_MAX: Final = 2_000

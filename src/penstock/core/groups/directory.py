@@ -11,12 +11,12 @@ from functools import partial
 from penstock.core.groups.deadlines import Deadlines
 from penstock.core.groups.group import Group, Member
 from penstock.core.groups.requests import GroupState
-from penstock.core.groups.settings import GroupSettings
 from penstock.core.groups.storage import OffsetsLog, StoredDone
 from penstock.core.groups.stored import Record, group_record, tombstones
 from penstock.errors import PenstockError, Reason
-from penstock.limits import GROUP_ID_CHARS_MAX
+from penstock.limits import GROUP_ID_CHARS_MAX, GROUPS_MAX
 from penstock.ports import Clock, Report
+from penstock.settings import GroupSettings
 from penstock.types import GroupId
 
 _TOO_LARGE = frozenset({Reason.RECORDS_TOO_LARGE, Reason.RECORD_LIST_TOO_LARGE})
@@ -60,7 +60,7 @@ class Directory:
                 Reason.INVALID_GROUP_ID, f"a group id has at most {GROUP_ID_CHARS_MAX} characters; choose a shorter one"
             )
         partition = self._check_served(group_id)
-        if len(self.groups) >= self.settings.groups_max:
+        if len(self.groups) >= GROUPS_MAX:
             raise PenstockError(
                 Reason.POLICY_VIOLATION,
                 f"there are {len(self.groups)} groups, which is the most; delete groups that are not used",

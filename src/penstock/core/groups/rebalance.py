@@ -34,6 +34,8 @@ from penstock.limits import GROUP_ID_CHARS_MAX, GROUP_METADATA_BYTES_MAX, GROUP_
 from penstock.ports import Entropy
 from penstock.types import GroupId, MemberId
 
+NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
+"""A new member cannot send heartbeats while its join waits, so this bounds how long one that is gone stays in the group."""
 _POSTPONE_MS_MIN: Final = 1_000
 """When nobody joined but static members are still expected; a shorter wait would only burn time."""
 
@@ -180,7 +182,7 @@ class Rebalancer:
         if group.initial_delay_left_ms is not None:
             group.new_member_added = True
         group.add(member, request.protocol_type, done)
-        self._deadlines.set(member.session, self._clock.monotonic_ms() + self._settings.new_member_join_timeout_ms)
+        self._deadlines.set(member.session, self._clock.monotonic_ms() + NEW_MEMBER_JOIN_TIMEOUT_MS)
         self._prepare(group)
 
     def watch(self, group: Group, member: Member) -> None:

@@ -9,10 +9,10 @@ from penstock.core.queues.block import NEVER_MS, Block
 from penstock.core.queues.floors import Floors
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.records import RecordCache
-from penstock.core.queues.settings import QueueSettings
 from penstock.core.queues.state_log import StateLog
 from penstock.meters import Meters
 from penstock.ports import Clock, Flusher, Report
+from penstock.settings import QueueSettings
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker

@@ -282,7 +282,7 @@ class Mover:
         configs = {"max.message.bytes": str(size), "retention.ms": "-1", "retention.bytes": "-1"}
         topics = self._context.broker.topics
         # A record that failed must not wait until a node that was drained is replaced.
-        factor = topics.placer.factor(topics.defaults.replication_factor)
+        factor = topics.placer.factor(topics.settings.replication_factor)
         self._context.broker.background(self._make(NewTopic(name, count, factor, configs=configs)))
 
     async def _make(self, new: NewTopic) -> None:

@@ -6,6 +6,7 @@ Call ``load`` for each partition of the state topic once the groups are loaded.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from penstock.core.access import Action, Caller
 from penstock.core.groups.requests import PartitionKey
@@ -21,14 +22,17 @@ from penstock.core.queues.delivery import (
     Why,
 )
 from penstock.core.queues.queue import Queue
-from penstock.core.queues.settings import QueueSettings
 from penstock.core.queues.status import known_states, opened_status, peek, queue_status
 from penstock.core.queues.upkeep import Upkeep
 from penstock.core.queues.why import explain
 from penstock.core.queues.workers import OnDeliver, OnGone, Poll, Worker
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, GROUPS_MAX, QUEUE_OWNER_CHARS_MAX
+from penstock.settings import QueueSettings
 from penstock.types import GroupId, TopicName
+
+NACK_REASON_CHARS_MAX: Final = 1024
+"""Longer reasons are cut."""
 
 
 class Queues(Upkeep):
@@ -132,7 +136,7 @@ class Queues(Upkeep):
         """The record (or each of several) failed: it is delivered again after its backoff, or goes to the dead letters."""
         queue = self._existing(caller, topic, group)
         offsets = (offset,) if isinstance(offset, int) else offset
-        reason = reason[: self.settings.reason_chars_max]
+        reason = reason[:NACK_REASON_CHARS_MAX]
         leases.nack(queue, partition, owner, offsets, reason, done)
 
     def extend(

@@ -21,7 +21,6 @@ from penstock.core.queues.loading import ImageReader, QueueImage, fill, read_ima
 from penstock.core.queues.moves import REDRIVE_GROUP, Mover
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.queue import Queue
-from penstock.core.queues.settings import QueueSettings
 from penstock.core.queues.state_log import StateLog
 from penstock.core.queues.stored import Kind, QueueId, block_key, key_prefix, queue_record
 from penstock.core.queues.workers import Poll
@@ -29,6 +28,7 @@ from penstock.core.topic_names import QUEUE_STATE_TOPIC
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.ports import Flusher, Report
+from penstock.settings import QueueSettings
 from penstock.types import GroupId
 
 if TYPE_CHECKING:

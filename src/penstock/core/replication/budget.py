@@ -3,19 +3,13 @@
 Only copies that no producer waits for are counted.
 """
 
-from typing import Final
-
-from penstock.limits import MIB
-
-BYTES_PER_SECOND: Final = 50 * MIB
-
 
 class ByteBudget:
     """Fills with time, and is taken from. It may be overdrawn by the end of a batch, and is behind by that much then. Times are monotonic."""
 
     __slots__ = ("_left", "_now_ms", "bytes_per_second")
 
-    def __init__(self, bytes_per_second: int = BYTES_PER_SECOND) -> None:
+    def __init__(self, bytes_per_second: int) -> None:
         assert bytes_per_second > 0, "nothing would ever be copied"
         self.bytes_per_second = bytes_per_second
         """May change at any time."""

@@ -55,6 +55,7 @@ class ReplicaEnvironment:
     logs: LogManager
     flusher: Flusher
     flush: Flush
+    moving_bytes_per_second: int
     clock: Clock
     report: Report
     trash: Callable[[RemovalTask], None]
@@ -77,7 +78,7 @@ class Replicas:
             {} if high_watermarks is None else high_watermarks
         )
         """What was known to be committed, of partitions that have no role here at this moment."""
-        self.moving_budget = ByteBudget()
+        self.moving_budget = ByteBudget(world.moving_bytes_per_second)
         """How fast partitions that move to other nodes are sent there, unless they are throttled."""
         self.sending: Final = sending_throttle(world.node_id)
         self.receiving: Final = receiving_throttle(world.node_id)

@@ -23,7 +23,6 @@ from penstock.core.sinks.commits import Commits, wake
 from penstock.core.sinks.jobs import Jobs, Resume, Wait
 from penstock.core.sinks.loading import SinksLoad
 from penstock.core.sinks.refusals import busy, check_sink_name, just_removed, too_many, unknown
-from penstock.core.sinks.settings import SinkSettings
 from penstock.core.sinks.sink import CommitDone, CommitRequest, Committed, Part, Sink
 from penstock.core.sinks.stored import STAGING_PARTITION, StoredSink
 from penstock.core.sinks.uses import Uses, check_remember_ms
@@ -31,6 +30,7 @@ from penstock.core.topic_names import STAGING_PREFIX, is_staging, staging_topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import SINK_WAITING_MAX
 from penstock.ports import Flusher, Report
+from penstock.settings import SinkSettings
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker

@@ -12,12 +12,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from penstock.core.sinks.settings import SinkSettings
 from penstock.core.sinks.sink import Sink
 from penstock.core.sinks.stored import StoredSink
 from penstock.errors import PenstockError, Reason
 from penstock.limits import SINK_REMEMBER_MS_MIN
 from penstock.ports import Clock
+from penstock.settings import SinkSettings
 
 USE_STEP_MS: Final = 3_600_000
 """By so much the stored use may be older than the last one."""

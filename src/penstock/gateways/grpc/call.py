@@ -3,14 +3,12 @@
 import asyncio
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import unquote
 
 from grpc import StatusCode
 
-from penstock import limits
 from penstock.core.access import ANONYMOUS, Action, Caller
 from penstock.core.broker import Broker
 from penstock.core.topics import Topic
@@ -55,27 +53,11 @@ class Told(Exception):
         self.details = details
 
 
-@dataclass(frozen=True, slots=True)
-class GrpcLimits:
-    """What keeps one client from taking everything."""
-
-    message_bytes_max: int = limits.GRPC_MESSAGE_BYTES_MAX
-    connections_max: int = limits.CONNECTIONS_MAX
-    connection_streams_max: int = limits.GRPC_CONNECTION_STREAMS_MAX
-    calls_max: int = limits.GRPC_STREAMS_MAX
-    connection_idle_ms_max: int = limits.CONNECTION_IDLE_MS_MAX
-    pending_frames_max: int = limits.GRPC_PENDING_FRAMES_MAX
-    pending_records_max: int = limits.GRPC_PENDING_RECORDS_MAX
-    batch_records_max: int = limits.GRPC_BATCH_RECORDS_MAX
-    batch_bytes_max: int = limits.GRPC_BATCH_BYTES_MAX
-
-
 class Serving:
     """What all calls share while the gateway serves."""
 
-    def __init__(self, broker: Broker, bounds: GrpcLimits) -> None:
+    def __init__(self, broker: Broker) -> None:
         self.broker: Final = broker
-        self.bounds: Final = bounds
         self.loop: Final = asyncio.get_running_loop()
         self.stopping = False
         self.carrier: Carrier | None = None

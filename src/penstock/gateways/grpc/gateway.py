@@ -20,13 +20,13 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from penstock.address import Address
 from penstock.core.broker import Broker
 from penstock.gateways.carrying import Carrying
-from penstock.gateways.grpc.call import GrpcLimits, Serving
+from penstock.gateways.grpc.call import Serving
 from penstock.gateways.grpc.carrier import Carrier
 from penstock.gateways.grpc.service import SERVICE, handlers
 from penstock.gateways.listening import address_of, bind
+from penstock.limits import GRPC_CONNECTION_STREAMS_MAX
+from penstock.settings import GrpcSettings, LimitSettings
 from penstock.wire.mq import mq_generated as mq
-
-__all__ = ["GrpcGateway", "GrpcLimits"]
 
 _PING_INTERVAL_MS_MIN: Final = 10_000
 """A client that pings more often, without data, is told to stop and then cut off."""
@@ -39,16 +39,16 @@ _STREAM_GRACE_SECONDS: Final = 2.0
 """A stream ends by itself at once, unless its client does not read; on a machine that has no time for us, a little later."""
 
 
-def _options(bounds: GrpcLimits) -> Sequence[tuple[str, int]]:
+def _options(settings: GrpcSettings, limits: LimitSettings) -> Sequence[tuple[str, int]]:
     return (
         # Two brokers on one port would share its clients between them, and nobody would know.
         ("grpc.so_reuseport", 0),
-        ("grpc.max_receive_message_length", bounds.message_bytes_max),
+        ("grpc.max_receive_message_length", settings.message_bytes_max),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_metadata_size", _METADATA_BYTES_MAX),
-        ("grpc.max_concurrent_streams", bounds.connection_streams_max),
-        ("grpc.max_allowed_incoming_connections", bounds.connections_max),
-        ("grpc.max_connection_idle_ms", bounds.connection_idle_ms_max),
+        ("grpc.max_concurrent_streams", GRPC_CONNECTION_STREAMS_MAX),
+        ("grpc.max_allowed_incoming_connections", limits.connections_max),
+        ("grpc.max_connection_idle_ms", limits.connection_idle_ms_max),
         ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 1),
@@ -68,10 +68,9 @@ def _pool() -> descriptor_pool.DescriptorPool:
 class GrpcGateway:
     """All gRPC calls of this node."""
 
-    def __init__(self, bounds: GrpcLimits | None = None) -> None:
-        self.bounds: Final = bounds or GrpcLimits()
+    def __init__(self, settings: GrpcSettings, limits: LimitSettings) -> None:
         self._server: Any = grpc.aio.server(
-            options=_options(self.bounds), maximum_concurrent_rpcs=self.bounds.calls_max
+            options=_options(settings, limits), maximum_concurrent_rpcs=settings.streams_max
         )
         self._health: Any = health.aio.HealthServicer()
         self._serving: Serving | None = None
@@ -90,7 +89,7 @@ class GrpcGateway:
 
     async def start(self, broker: Broker) -> None:
         """Serve."""
-        serving = self._serving = Serving(broker, self.bounds)
+        serving = self._serving = Serving(broker)
         if broker.cluster is not None:
             serving.carrier = Carrier(broker.cluster, Carrying(broker), SERVICE)
         self._server.add_generic_rpc_handlers((handlers(serving),))

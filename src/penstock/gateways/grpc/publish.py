@@ -1,7 +1,7 @@
 """Publish and PublishStream.
 
 Invariant of a stream: frames are appended in the order in which they come, and answered in that order, each once all its records
-are committed or refused. At most ``pending_frames_max`` frames wait for their commit, and no other frame when they have ``pending_records_max``
+are committed or refused. At most ``GRPC_PENDING_FRAMES_MAX`` frames wait for their commit, and no other frame when they have ``GRPC_PENDING_RECORDS_MAX``
 records; above that nothing more is read, and gRPC's flow control lets the client wait.
 """
 
@@ -17,6 +17,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import Call, Garbled, told
 from penstock.gateways.grpc.errors import code_of, details_of, topic_not_found
 from penstock.gateways.grpc.records import new_record
+from penstock.limits import GRPC_PENDING_FRAMES_MAX, GRPC_PENDING_RECORDS_MAX
 from penstock.types import Acks
 from penstock.wire.mq.ids import MessageIds
 from penstock.wire.mq.mq_generated import (
@@ -194,7 +195,6 @@ class _PublishStream:
     async def read(self, frames: "AsyncIterator[PublishFrame | Garbled]") -> None:
         """Append what comes, as far as there is room. Bytes that are no frame end the stream, behind the answers to what came before."""
         pending, serving = self._pending, self.call.serving
-        pending_max, records_max = serving.bounds.pending_frames_max, serving.bounds.pending_records_max
         async for frame in frames:
             if serving.stopping:
                 return
@@ -204,7 +204,7 @@ class _PublishStream:
             self._pending_records += pending[-1].count
             if pending[0].done:
                 self._woken.set()
-            while len(pending) >= pending_max or self._pending_records >= records_max:
+            while len(pending) >= GRPC_PENDING_FRAMES_MAX or self._pending_records >= GRPC_PENDING_RECORDS_MAX:
                 self._room.clear()
                 await self._room.wait()
 

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from penstock.gateways.grpc.call import Call
 from penstock.gateways.grpc.following import following, standings_for
 from penstock.gateways.grpc.leasing import leasing
+from penstock.limits import GRPC_BATCH_BYTES_MAX, GRPC_BATCH_RECORDS_MAX
 from penstock.wire.mq.messages import encode_frame
 from penstock.wire.mq.mq_generated import SubscribeRequest
 
@@ -88,12 +89,11 @@ async def subscribe_batch(request: SubscribeRequest, call: Call) -> None:
         return len(messages)
 
     wanted = request.max_batch or _BATCH_RECORDS_DEFAULT
-    await _serve(request, call, min(wanted, call.serving.bounds.batch_records_max), send)
+    await _serve(request, call, min(wanted, GRPC_BATCH_RECORDS_MAX), send)
 
 
 async def _serve(request: SubscribeRequest, call: Call, portion: int, send: Any) -> None:
     serving = call.serving
-    bytes_max = serving.bounds.batch_bytes_max
     source: Source
     if request.lease_ms:
         source = leasing(request, call)
@@ -104,7 +104,7 @@ async def _serve(request: SubscribeRequest, call: Call, portion: int, send: Any)
             await call.started(source.consumer_id, (_named(source.consumer_id),))
             left = request.max_messages
             while True:
-                taken = source.take(min(portion, left) if request.max_messages else portion, bytes_max)
+                taken = source.take(min(portion, left) if request.max_messages else portion, GRPC_BATCH_BYTES_MAX)
                 if taken:
                     left -= await send(source, taken)
                     if request.max_messages and left <= 0:

@@ -263,7 +263,7 @@ class Carry:
     async def _head(
         self, method: str, node: NodeId, exchange: Exchange, gone: asyncio.Future[None] | None = None
     ) -> Head:
-        seconds = self._gateway.defaults.request_timeout_ms / 1000 + _WAIT_SECONDS_MAX
+        seconds = self._gateway.settings.request_timeout_ms / 1000 + _WAIT_SECONDS_MAX
         waited: set[asyncio.Future[Any]] = {exchange.head} if gone is None else {exchange.head, gone}
         await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         if not exchange.head.done():
@@ -281,7 +281,7 @@ class Carry:
             raise _unknown(node) from None
         elsewhere = head.header(ELSEWHERE)
         if elsewhere is not None:
-            await exchange.body(self._gateway.bounds.body_bytes_max)
+            await exchange.body(self._gateway.settings.body_bytes_max)
             raise PenstockError(_reason(elsewhere))
         return head
 

@@ -413,7 +413,8 @@ class HttpConnection(HttpToolsProtocol):
     def _refuse(self, data: bytes) -> None:
         """There are too many connections."""
         refusal = Refusal(
-            503, f"There are {self.gateway.bounds.connections_max} connections already. Close some, or try again later."
+            503,
+            f"There are {self.gateway.settings.connections_max} connections already. Close some, or try again later.",
         )
         self._refuse_with(refusal, data.partition(b" ")[2][:4])
 
@@ -458,7 +459,7 @@ class HttpConnection(HttpToolsProtocol):
     def _answer_late_ones(self) -> None:
         gateway, now = self.gateway, self.loop.time()
         for slot in self._answers:
-            if slot.is_late(now, gateway.defaults.request_timeout_ms / 1000):
+            if slot.is_late(now, gateway.settings.request_timeout_ms / 1000):
                 slot(refused(gateway, slot.path, too_late(gateway)))
 
     def _idle_ms_max(self, unsent_bytes: int) -> float:

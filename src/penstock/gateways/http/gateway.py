@@ -21,7 +21,8 @@ from penstock.gateways.http.carry import Carry
 from penstock.gateways.http.connection import HttpConnection
 from penstock.gateways.http.lane import LaneTable
 from penstock.ports import EndOfTurn
-from penstock.types import Acks, Gateway
+from penstock.settings import HttpSettings
+from penstock.types import Gateway
 
 _BACKLOG: Final = 1024
 _SWEEP_SECONDS: Final = 1.0
@@ -35,10 +36,8 @@ _REFUSED_AT_ONCE_MAX: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class HttpBounds:
-    """The bounds of this gateway."""
+    """The bounds of this gateway that nobody configures."""
 
-    body_bytes_max: int = 32 * limits.MIB
-    """Of one request that is not streamed."""
     head_bytes_max: int = 32 * limits.KIB
     """The request line and all headers of one request."""
     lane_body_bytes_max: int = 256 * limits.KIB
@@ -47,7 +46,6 @@ class HttpBounds:
     """Of bodies and lines that have not come whole, of all connections together; above it large ones are refused."""
     unsent_bytes_max: int = 256 * limits.MIB
     """Of answers that their clients have not taken, of all connections together; above it large ones are refused."""
-    connections_max: int = limits.CONNECTIONS_MAX
     keep_alive_ms: int = 75_000
     """A connection without a request is closed after this."""
     request_idle_ms_max: int = 30_000
@@ -65,23 +63,6 @@ class HttpBounds:
     streams_max: int = 1000
     """Streams (tails, consumers, NDJSON) at the same time."""
     fast_lane: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class HttpDefaults:
-    """What a request means that does not say."""
-
-    partitions: int = 4
-    replication_factor: int = 1
-    retention_seconds: int = 604_800
-    retention_bytes: int = 1_073_741_824
-    acks: Acks = Acks.LEADER
-    retries: int = 3
-    """How often a publish is tried again that is refused for a reason that passes."""
-    retry_backoff_ms: int = 100
-    max_poll_records: int = 500
-    session_timeout_ms: int = 30_000
-    request_timeout_ms: int = 30_000
 
 
 class _Server(uvicorn.Server):
@@ -126,16 +107,16 @@ class HttpGateway:
         self,
         broker: Broker,
         turn: EndOfTurn,
-        bounds: HttpBounds,
+        settings: HttpSettings,
         is_ready: Callable[[], bool],
-        defaults: HttpDefaults | None = None,
         problem: Callable[[], str | None] = lambda: None,
+        bounds: HttpBounds | None = None,
     ) -> None:
         """``problem`` says why the agreed state of a cluster cannot be reached, while it cannot."""
         self.broker: Final = broker
         self.turn: Final = turn
-        self.bounds: Final = bounds
-        self.defaults: Final = defaults or HttpDefaults()
+        self.settings: Final = settings
+        self.bounds: Final = bounds or HttpBounds()
         self.is_ready: Final = is_ready
         self.problem: Final = problem
         self.loop: Final = asyncio.get_running_loop()
@@ -160,7 +141,7 @@ class HttpGateway:
             http=functools.partial(HttpConnection, self),  # type: ignore[arg-type]
             server_header=False,
             backlog=_BACKLOG,
-            timeout_keep_alive=bounds.keep_alive_ms // 1000,
+            timeout_keep_alive=self.bounds.keep_alive_ms // 1000,
         )
         self._server = _Server(config)
         self._serving: asyncio.Task[None] | None = None
@@ -195,7 +176,7 @@ class HttpGateway:
 
     def has_room(self) -> bool | None:
         """Whether one more connection may be served; one that may not is told so, and (None) far too many are not even told."""
-        most, count = self.bounds.connections_max, self.connection_count
+        most, count = self.settings.connections_max, self.connection_count
         if count <= most:
             return True
         self.broker.meters.connections_refused.add((Gateway.HTTP.value,))

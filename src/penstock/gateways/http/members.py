@@ -53,7 +53,7 @@ async def _join(call: Call) -> Answer:
     if not asked.topic_name or not asked.consumer_id:
         raise Refusal(400, "Missing topic_name or consumer_id")
     topic = find_topic(call, asked.topic_name, Action.READ)
-    session_ms = asked.session_timeout_ms or call.gateway.defaults.session_timeout_ms
+    session_ms = asked.session_timeout_ms or call.gateway.settings.session_timeout_ms
     partitions = call.gateway.broker.groups.shared.join(
         group, topic.name, asked.consumer_id, session_timeout_ms=session_ms, client=call.caller.client
     )

@@ -90,7 +90,7 @@ def publish(call: Call, done: Done) -> None:
     gateway = call.gateway
     topic = call.params["topic"]
     body = call.body
-    acks = gateway.defaults.acks
+    acks = gateway.settings.acks
     first = body[:1] if body[:1] not in _SPACE else body.lstrip(_SPACE)[:1]
     if not first:
         raise Refusal(400, MISSING_VALUE)
@@ -241,9 +241,9 @@ def _append(call: Call, topic: str, records: Records, acks: Acks, placed: Placed
     except PenstockError as error:
         if error.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION:
             raise UnknownTopic(topic, 404, TOPIC_NOT_FOUND) from None
-        if error.reason not in _PASSING or not call.gateway.defaults.retries:
+        if error.reason not in _PASSING or not call.gateway.settings.retries:
             raise
-        _append_later(call, topic, records, acks, placed, call.gateway.defaults.retries)
+        _append_later(call, topic, records, acks, placed, call.gateway.settings.retries)
 
 
 def _append_later(call: Call, topic: str, records: Records, acks: Acks, placed: PlacedDone, tries: int) -> None:
@@ -258,7 +258,7 @@ def _append_later(call: Call, topic: str, records: Records, acks: Acks, placed: 
             else:
                 placed([error] * len(records))
 
-    call.gateway.loop.call_later(call.gateway.defaults.retry_backoff_ms / 1000, try_again)
+    call.gateway.loop.call_later(call.gateway.settings.retry_backoff_ms / 1000, try_again)
 
 
 async def _publish(call: Call) -> Answer | Response:
@@ -288,7 +288,7 @@ def find_partition(call: Call) -> Partition:
 async def settle(call: Call, *partitions: Partition) -> None:
     """Wait until a client that published just now can read what it published, within the time of a request."""
     try:
-        async with asyncio.timeout(call.gateway.defaults.request_timeout_ms / 1000):
+        async with asyncio.timeout(call.gateway.settings.request_timeout_ms / 1000):
             await settled(*partitions)
     except TimeoutError:
         # What is committed can be read all the same.
@@ -308,7 +308,7 @@ async def _read(call: Call) -> Answer:
     fields = call.query_fields()
     offset = call.int_field(fields, "offset", 0, 0, 2**63 - 1)
     asked = call.int_field(fields, "max_records", RECORDS_DEFAULT, 1, 2**63 - 1)
-    count = min(asked, call.gateway.defaults.max_poll_records)
+    count = min(asked, call.gateway.settings.max_poll_records)
     if offset + count > partition.high_watermark:
         await settle(call, partition)
     # What retention has removed is no mistake of the reader's, and behind the end there is nothing yet.

@@ -38,7 +38,7 @@ def publish_lines(call: Call, publish: Publish) -> Response:
     text = call.query_fields().get("acks")
     if text is not None and text not in ACKS:
         raise Refusal(400, "acks must be all, leader or none.")
-    acks = call.gateway.defaults.acks if text is None else ACKS[text]
+    acks = call.gateway.settings.acks if text is None else ACKS[text]
     return _Lines(call, acks, publish)
 
 

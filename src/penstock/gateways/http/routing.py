@@ -280,7 +280,7 @@ async def answer_of(handler: HotHandler, call: Call) -> Answer:
 async def in_time(gateway: "HttpGateway", future: asyncio.Future[T]) -> T:
     """What a request waits for; 504 when it does not come in the time that a request may take."""
     try:
-        async with asyncio.timeout(gateway.defaults.request_timeout_ms / 1000):
+        async with asyncio.timeout(gateway.settings.request_timeout_ms / 1000):
             return await future
     except TimeoutError:
         raise too_late(gateway) from None
@@ -290,7 +290,7 @@ def too_late(gateway: "HttpGateway") -> Refusal:
     """504: nobody knows whether it will still happen."""
     return Refusal(
         504,
-        f"There was no answer within {gateway.defaults.request_timeout_ms} ms. What was asked may still be done: look "
+        f"There was no answer within {gateway.settings.request_timeout_ms} ms. What was asked may still be done: look "
         "before you ask again.",
     )
 
@@ -333,7 +333,7 @@ def call_of(gateway: "HttpGateway", request: Request) -> Call:
 
 async def read_body(gateway: "HttpGateway", request: Request) -> bytes:
     """The whole body, within the bound."""
-    most = gateway.bounds.body_bytes_max
+    most = gateway.settings.body_bytes_max
     told = request.headers.get("content-length", "0")
     if told.isascii() and told.isdigit() and int(told) > most:
         raise body_too_large(most)

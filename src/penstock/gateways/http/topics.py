@@ -123,7 +123,7 @@ async def _create(call: Call) -> Answer:
     asked: TopicRequest = decoded(_decoder, call.body) if call.body.strip() else TopicRequest()
     if not asked.name:
         raise Refusal(400, "Missing topic name")
-    broker, defaults = call.gateway.broker, call.gateway.defaults
+    broker, settings = call.gateway.broker, call.gateway.settings
     broker.access.require_topic(call.caller, Action.CREATE, asked.name)
     if asked.name in broker.topics:
         # What was left out was not asked for, so it cannot be a conflict.
@@ -131,10 +131,10 @@ async def _create(call: Call) -> Answer:
     else:
         whole = TopicRequest(
             asked.name,
-            defaults.partitions if asked.partitions is None else asked.partitions,
+            settings.default_partitions if asked.partitions is None else asked.partitions,
             _replication_factor(call) if asked.replication_factor is None else asked.replication_factor,
-            defaults.retention_seconds if asked.retention_seconds is None else asked.retention_seconds,
-            defaults.retention_bytes if asked.retention_bytes is None else asked.retention_bytes,
+            settings.default_retention_seconds if asked.retention_seconds is None else asked.retention_seconds,
+            settings.default_retention_bytes if asked.retention_bytes is None else asked.retention_bytes,
         )
         topic = await broker.topics.create(_new_topic(whole), exist_ok=True)
     return json_answer(model_of(topic), 201)
@@ -142,7 +142,7 @@ async def _create(call: Call) -> Answer:
 
 def _replication_factor(call: Call) -> int | None:
     """One copy is the default of a broker that is alone. Unless a cluster's operator asked for more, it has its own default."""
-    configured = call.gateway.defaults.replication_factor
+    configured = call.gateway.settings.default_replication_factor
     return None if configured == 1 and call.gateway.broker.cluster is not None else configured
 
 

@@ -136,7 +136,7 @@ def lease_ms_of(call: Call, lease_ms: int) -> int:
     settings = call.gateway.broker.queues.settings
     if lease_ms > settings.lease_ms_max:
         raise refuse(f"invalid lease_ms: {settings.lease_ms_max} is the most; extend the lease while you work")
-    return lease_ms or settings.lease_ms_default
+    return lease_ms or settings.lease_ms
 
 
 def _place(call: Call, topic: str, request: RecordRequest) -> tuple[int, list[int]]:

@@ -5,21 +5,48 @@ Only what is true here is listed. Broker-wide defaults of topic configs have the
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Final
 
-from penstock import limits
-from penstock.core.broker import Broker, BrokerSettings
+from penstock.core.broker import Broker
 from penstock.core.broker_config import BROKER_CONFIGS, HOUSEKEEPING_MS, LOG_DIRS_RATE, RECEIVING_RATE, SENDING_RATE
 from penstock.core.config_table import TOPIC_CONFIGS, ConfigKind, ConfigSource
-from penstock.core.groups.settings import GroupSettings
 from penstock.core.topic_config import ConfigLayer, ConfigSynonym, ConfigValue, described
 from penstock.core.topic_names import OFFSETS_TOPIC
-from penstock.core.topics import TopicDefaults
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.nodes import nodes_of
+from penstock.limits import CONNECTION_IDLE_MS_MAX, OFFSET_METADATA_BYTES_MAX
+from penstock.settings import Settings
 
 _MINUTE_MS: Final = 60 * 1000
 _HOUR_MS: Final = 60 * _MINUTE_MS
+_NUMBERS: Final = (
+    ("num.partitions", "topics.partitions", "Of a topic made without a number."),
+    ("default.replication.factor", "replication_factor", "Of a topic made without a number."),
+    (
+        "offsets.topic.num.partitions",
+        "groups.offsets_topic_partitions",
+        "Partitions of __consumer_offsets when it is made.",
+    ),
+    ("group.min.session.timeout.ms", "groups.session_timeout_ms_min", "The shortest session a member may ask for."),
+    ("group.max.session.timeout.ms", "groups.session_timeout_ms_max", "The longest session a member may ask for."),
+    (
+        "group.initial.rebalance.delay.ms",
+        "groups.initial_rebalance_delay_ms",
+        "How long an empty group waits for members.",
+    ),
+    ("group.max.size", "groups.members_max", "The most members of one group."),
+    (
+        "offsets.retention.minutes",
+        "groups.offsets_retention_minutes",
+        "How long the offsets of an empty group are kept.",
+    ),
+    ("socket.request.max.bytes", "limits.request_bytes_max", "The largest request."),
+    ("max.connections", "limits.connections_max", "Connections at the same time."),
+    ("fetch.max.bytes", "limits.fetch_bytes_max", "The most one fetch answers with."),
+    ("max.incremental.fetch.session.cache.slots", "limits.fetch_sessions_max", "Fetch sessions remembered."),
+)
+"""Of each: its name, where its value is in the settings, and what it means."""
 
 
 def describe_broker_configs(context: RequestContext) -> list[ConfigValue]:
@@ -29,14 +56,36 @@ def describe_broker_configs(context: RequestContext) -> list[ConfigValue]:
     here = None if broker.cluster is None else broker.cluster.nodes.nodes.get(broker.node_id)
     own = next((node.address for node in nodes_of(context) if node.node_id == broker.node_id), context.advertised)
     values = [
-        *_node_configs(settings, f"PLAINTEXT://{own}"),
+        *_node_configs(broker, f"PLAINTEXT://{own}"),
         _http_listeners(broker),
-        *_new_topic_configs(settings),
-        *_group_configs(settings.groups, _replicas_of(broker, OFFSETS_TOPIC)),
-        *_connection_configs(context),
-        *_housekeeping_configs(settings.housekeeping_ms),
+        *_numbers(settings),
+        _flag(
+            "auto.create.topics.enable",
+            "Whether a topic is made when a client first names it.",
+            on=settings.topics.auto_create,
+        ),
+        _number(
+            "offset.metadata.max.bytes",
+            OFFSET_METADATA_BYTES_MAX,
+            OFFSET_METADATA_BYTES_MAX,
+            "The longest text committed with an offset.",
+        ),
+        _number(
+            "offsets.topic.replication.factor",
+            _replicas_of(broker, OFFSETS_TOPIC),
+            1,
+            "Replicas of __consumer_offsets.",
+        ),
+        _value(
+            "connections.max.idle.ms",
+            ConfigKind.LONG,
+            str(settings.limits.connection_idle_ms_max),
+            str(CONNECTION_IDLE_MS_MAX),
+            "A connection silent for longer is closed.",
+        ),
+        *_housekeeping_configs(settings.log.housekeeping_interval_ms),
         *_rate_configs(),
-        *_topic_default_configs(settings.topic_defaults.configs),
+        *_topic_default_configs(settings.topic_configs),
     ]
     if here is not None:
         rack = here.rack or ""
@@ -64,14 +113,14 @@ def _with_layers(value: ConfigValue, layers: Sequence[ConfigLayer]) -> ConfigVal
     return replace(value, value=synonyms[0].value, source=synonyms[0].source, synonyms=synonyms, read_only=False)
 
 
-def _node_configs(settings: BrokerSettings, listener: str) -> Iterator[ConfigValue]:
-    node = str(settings.node_id)
+def _node_configs(broker: Broker, listener: str) -> Iterator[ConfigValue]:
+    node = str(broker.node_id)
     yield _value("node.id", ConfigKind.INT, node, "1", "This broker's number among its peers.")
     yield _value("broker.id", ConfigKind.INT, node, "1", "The same as node.id.")
     roles = "broker,controller"
     yield _value("process.roles", ConfigKind.LIST, roles, roles, "Any broker may be the controller.")
-    yield _static("log.dirs", settings.data_dir, "The data directory.")
-    yield _static("log.dir", settings.data_dir, "The same as log.dirs.")
+    yield _static("log.dirs", broker.logs.data_dir, "The data directory.")
+    yield _static("log.dir", broker.logs.data_dir, "The same as log.dirs.")
     yield _static("advertised.listeners", listener, "The address that clients connect to.")
     yield _value(
         "authorizer.class.name", ConfigKind.STRING, "", "", "There is no authorizer: every client may do everything."
@@ -94,67 +143,17 @@ def _http_listeners(broker: Broker) -> ConfigValue:
     return _value("penstock.http.listeners", ConfigKind.LIST, shown, shown, documentation)
 
 
-def _new_topic_configs(settings: BrokerSettings) -> Iterator[ConfigValue]:
-    chosen, usual = settings.topic_defaults, TopicDefaults()
-    how = "Of a topic made without a number."
-    yield _flag(
-        "auto.create.topics.enable",
-        "Whether a topic is made when a client first names it.",
-        on=settings.auto_create_topics,
-    )
-    yield _number("num.partitions", chosen.partition_count, usual.partition_count, how)
-    yield _number("default.replication.factor", chosen.replication_factor, usual.replication_factor, how)
-
-
 def _replicas_of(broker: Broker, name: str) -> int:
     topic = broker.topics.get(name)
     return 1 if topic is None else topic.replication_factor
 
 
-def _group_configs(chosen: GroupSettings, replicas: int) -> Iterator[ConfigValue]:
-    usual = GroupSettings()
-    for name, field, documentation in (
-        (
-            "offsets.topic.num.partitions",
-            "offsets_topic_partitions",
-            "Partitions of __consumer_offsets when it is made.",
-        ),
-        ("offset.metadata.max.bytes", "offset_metadata_bytes_max", "The longest text committed with an offset."),
-        ("group.min.session.timeout.ms", "session_timeout_ms_min", "The shortest session a member may ask for."),
-        ("group.max.session.timeout.ms", "session_timeout_ms_max", "The longest session a member may ask for."),
-        (
-            "group.initial.rebalance.delay.ms",
-            "initial_rebalance_delay_ms",
-            "How long an empty group waits for members.",
-        ),
-        ("group.max.size", "members_max", "The most members of one group."),
-    ):
-        yield _number(name, getattr(chosen, field), getattr(usual, field), documentation)
-    minutes = chosen.offsets_retention_ms // _MINUTE_MS
-    usual_minutes = usual.offsets_retention_ms // _MINUTE_MS
-    yield _number(
-        "offsets.retention.minutes", minutes, usual_minutes, "How long the offsets of an empty group are kept."
-    )
-    yield _number("offsets.topic.replication.factor", replicas, 1, "Replicas of __consumer_offsets.")
-
-
-def _connection_configs(context: RequestContext) -> Iterator[ConfigValue]:
-    bounds = context.gateway.bounds
-    for name, value, usual, documentation in (
-        ("socket.request.max.bytes", bounds.request_bytes_max, limits.REQUEST_BYTES_MAX, "The largest request."),
-        ("max.connections", bounds.connections_max, limits.CONNECTIONS_MAX, "Connections at the same time."),
-        ("fetch.max.bytes", bounds.fetch_bytes_max, limits.FETCH_BYTES_MAX, "The most one fetch answers with."),
-        (
-            "max.incremental.fetch.session.cache.slots",
-            bounds.fetch_sessions_max,
-            limits.FETCH_SESSIONS_MAX,
-            "Fetch sessions remembered.",
-        ),
-    ):
-        yield _number(name, value, usual, documentation)
-    idle_ms, usual_ms = bounds.connection_idle_ms_max, limits.CONNECTION_IDLE_MS_MAX
-    documentation = "A connection silent for longer is closed."
-    yield _value("connections.max.idle.ms", ConfigKind.LONG, str(idle_ms), str(usual_ms), documentation)
+def _numbers(settings: Settings) -> Iterator[ConfigValue]:
+    """The settings that are numbers, with the defaults of the configuration."""
+    defaults = Settings()
+    for name, path, documentation in _NUMBERS:
+        of = attrgetter(path)
+        yield _number(name, of(settings), of(defaults), documentation)
 
 
 def _housekeeping_configs(interval_ms: int) -> Iterator[ConfigValue]:

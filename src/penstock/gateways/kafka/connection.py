@@ -59,9 +59,9 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         self.arrived = 0.0
         """When bytes last came: requests that came together share it."""
         self._local = Address("127.0.0.1", 0)
-        self._frames = FrameReader(gateway.buffers, gateway.bounds.request_bytes_max)
-        self._pending_max = gateway.bounds.pending_requests_max
-        self._held_bytes_max = gateway.bounds.pending_output_bytes_max
+        self._frames = FrameReader(gateway.buffers, gateway.limits.request_bytes_max)
+        self._pending_max = gateway.limits.connection_pending_requests_max
+        self._held_bytes_max = gateway.limits.connection_pending_output_bytes_max
         self._lane = ProduceLane(self)
         self._fetch_lane = FetchLane(self)
         self._answers: deque[Answer] = deque()
@@ -78,7 +78,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         # uvloop's transports send many buffers with one call; asyncio's own do not tell us when the peer takes nothing if
         # they are given many (before 3.12.9 and 3.13.2).
         self._gathers = not isinstance(transport, asyncio.Transport)
-        opened = self._open(transport, self.gateway.bounds.pending_output_bytes_max)
+        opened = self._open(transport, self.gateway.limits.connection_pending_output_bytes_max)
         self._local = Address(*(opened.get_extra_info("sockname") or ("127.0.0.1", 0))[:2])
         if self.gateway.admit(self) is not None:
             opened.abort()
@@ -356,7 +356,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             if answer.parts is None and answer.due_ms is not None and answer.due_ms <= monotonic_ms:
                 answer.time_out()
         is_busy = bool(self._answers) or self._waiting is not None
-        self._close_if_idle(monotonic_ms, self.gateway.bounds.connection_idle_ms_max, is_busy=is_busy)
+        self._close_if_idle(monotonic_ms, self.gateway.limits.connection_idle_ms_max, is_busy=is_busy)
 
     def close(self) -> None:
         """Stop reading; go once everything begun is answered."""

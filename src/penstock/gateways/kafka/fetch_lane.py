@@ -75,7 +75,7 @@ class FetchShape:
         self.after = bytes(view[offset_at + _OFFSET.size :])
         self.offset_at = offset_at
         self.size = len(view)
-        bytes_max = min(max(request.max_bytes, 0), context.gateway.bounds.fetch_bytes_max)
+        bytes_max = min(max(request.max_bytes, 0), context.gateway.limits.fetch_bytes_max)
         self.bytes_max = min(wanted.partition_max_bytes, bytes_max)
         self.bytes_min = min(request.min_bytes, bytes_max)
         self.can_wait = request.max_wait_ms > 0

@@ -4,10 +4,8 @@ import asyncio
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any, Final
 
-from penstock import limits
 from penstock.core.broker import Broker
 from penstock.gateways.connections import ConnectionGateway
 from penstock.gateways.kafka.connection import KafkaConnection
@@ -16,6 +14,7 @@ from penstock.gateways.kafka.handlers import HANDLERS
 from penstock.gateways.receive import BufferPool
 from penstock.meters import Histogram
 from penstock.ports import EndOfTurn
+from penstock.settings import LimitSettings
 from penstock.types import Gateway
 from penstock.wire.kafka.api_versions_generated import ApiVersionsResponseApiKey
 from penstock.wire.kafka.apis import API, Api, ApiKey, DecodeTable, EncodeTable
@@ -24,19 +23,6 @@ LARGE_REQUESTS_MAX: Final = 4
 """So many large requests are under way: the others stay bytes, of which each element would take some hundred more."""
 _QUICK_SHARE: Final = 0.1
 """Of the grace of a stop: so long requests have that wait for the disk alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaLimits:
-    """The bounds of this gateway."""
-
-    request_bytes_max: int = limits.REQUEST_BYTES_MAX
-    connections_max: int = limits.CONNECTIONS_MAX
-    connection_idle_ms_max: int = limits.CONNECTION_IDLE_MS_MAX
-    pending_requests_max: int = limits.CONNECTION_PENDING_REQUESTS_MAX
-    pending_output_bytes_max: int = limits.CONNECTION_PENDING_OUTPUT_BYTES_MAX
-    fetch_bytes_max: int = limits.FETCH_BYTES_MAX
-    fetch_sessions_max: int = limits.FETCH_SESSIONS_MAX
 
 
 class Served:
@@ -70,11 +56,10 @@ class Served:
 class KafkaGateway(ConnectionGateway[KafkaConnection]):
     """All Kafka connections of this node."""
 
-    def __init__(self, broker: Broker, turn: EndOfTurn, bounds: KafkaLimits) -> None:
-        super().__init__(Gateway.KAFKA, broker, turn, bounds.connections_max)
-        self.bounds: Final = bounds
+    def __init__(self, broker: Broker, turn: EndOfTurn, limits: LimitSettings) -> None:
+        super().__init__(Gateway.KAFKA, broker, turn, limits)
         self.buffers: Final = BufferPool()
-        self.fetch_sessions: Final = FetchSessions(broker.entropy, bounds.fetch_sessions_max)
+        self.fetch_sessions: Final = FetchSessions(broker.entropy, limits.fetch_sessions_max)
         meters = broker.meters
         self.served: Final = {
             int(key): Served(API[key], handle, meters.latency(Gateway.KAFKA, API[key].name))

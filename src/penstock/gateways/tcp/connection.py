@@ -67,7 +67,7 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         self.arrived = 0.0
         """When bytes last came: lines that came together share it."""
         self._bounds: Final = gateway.bounds
-        self._splitter = LineSplitter(gateway.bounds.line_bytes_max)
+        self._splitter = LineSplitter(gateway.settings.line_bytes_max)
         self._kept_bytes = 0
         self._backlog: deque[Line] = deque()
         self._out: deque[bytes | Slot] = deque()
@@ -211,7 +211,7 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         return behind
 
     def _too_long(self) -> Refused:
-        most = self._bounds.line_bytes_max
+        most = self.gateway.settings.line_bytes_max
         return Refused(
             LINE_TOO_LONG,
             f"Line too long: at most {most} bytes, less while many clients send long ones; the rest was skipped",
@@ -371,7 +371,7 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         """Once a second: close what was silent too long."""
         if self._carrier is not None:
             self._carrier.look_after(monotonic_ms)
-        self._close_if_idle(monotonic_ms, self._bounds.idle_ms_max, is_busy=self.is_busy)
+        self._close_if_idle(monotonic_ms, self.gateway.limits.connection_idle_ms_max, is_busy=self.is_busy)
 
     def close(self) -> None:
         """Take no more lines; go once everything begun is answered."""

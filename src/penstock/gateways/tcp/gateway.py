@@ -11,6 +11,7 @@ from penstock.gateways.connections import ConnectionGateway
 from penstock.gateways.tcp.connection import TcpConnection
 from penstock.gateways.tcp.requests import FIELDS
 from penstock.ports import EndOfTurn
+from penstock.settings import LimitSettings, TcpSettings
 from penstock.types import Gateway
 
 _TAKE_SECONDS: Final = 1.0
@@ -19,27 +20,30 @@ _TAKE_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class TcpBounds:
-    """The bounds of this gateway."""
+    """The bounds of this gateway that nobody configures."""
 
-    line_bytes_max: int = limits.TCP_LINE_BYTES_MAX
     kept_bytes_max: int = limits.TCP_KEPT_BYTES_MAX
-    connections_max: int = limits.CONNECTIONS_MAX
-    idle_ms_max: int = limits.CONNECTION_IDLE_MS_MAX
     pending_lines_max: int = limits.TCP_PENDING_LINES_MAX
     pending_output_bytes_max: int = limits.TCP_PENDING_OUTPUT_BYTES_MAX
     unsent_bytes_max: int = limits.TCP_UNSENT_BYTES_MAX
     fetch_records_max: int = limits.TCP_FETCH_RECORDS_MAX
     fetch_bytes_max: int = limits.TCP_FETCH_BYTES_MAX
-    session_timeout_ms: int = 10_000
-    """A member of a group that is silent for so long is one no more."""
 
 
 class TcpGateway(ConnectionGateway[TcpConnection]):
     """All connections of this node that speak JSON lines."""
 
-    def __init__(self, broker: Broker, turn: EndOfTurn, bounds: TcpBounds) -> None:
-        super().__init__(Gateway.TCP, broker, turn, bounds.connections_max)
-        self.bounds: Final = bounds
+    def __init__(
+        self,
+        broker: Broker,
+        turn: EndOfTurn,
+        settings: TcpSettings,
+        limits: LimitSettings,
+        bounds: TcpBounds | None = None,
+    ) -> None:
+        super().__init__(Gateway.TCP, broker, turn, limits)
+        self.settings: Final = settings
+        self.bounds: Final = bounds or TcpBounds()
         self.kept_bytes = 0
         """Of all lines that have not ended."""
         self.carrying: Final = Carrying(broker)

@@ -147,7 +147,7 @@ def join_group(connection: "TcpConnection", request: Request) -> bytes:
         group,
         topic,
         request.consumer_id or "",
-        session_timeout_ms=connection.gateway.bounds.session_timeout_ms,
+        session_timeout_ms=connection.gateway.settings.session_timeout_ms,
         client=caller.client,
     )
     return partitions_answer(partitions)

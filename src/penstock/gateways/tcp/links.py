@@ -126,8 +126,8 @@ class Links:
     async def _connect(self, node: NodeId, caller: Caller) -> Link:
         carrying: Carrying = self._gateway.carrying
         address = carrying.address(node, Gateway.TCP)
-        bounds = self._gateway.bounds
-        limit = bounds.fetch_bytes_max * _ESCAPED_MAX + bounds.line_bytes_max + _LINE_OVERHEAD_BYTES
+        gateway = self._gateway
+        limit = gateway.bounds.fetch_bytes_max * _ESCAPED_MAX + gateway.settings.line_bytes_max + _LINE_OVERHEAD_BYTES
         writer: asyncio.StreamWriter | None = None
         try:
             async with asyncio.timeout(CONNECT_SECONDS):

@@ -30,7 +30,7 @@ SINK_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 @dataclass(frozen=True, slots=True)
-class SinkOptions:
+class WriterSettings:
     """What the options say."""
 
     options: Mapping[str, str]
@@ -45,7 +45,7 @@ class SinkOptions:
     batch_id: int | None
 
 
-def settings_of(given: Mapping[str, str]) -> SinkOptions:
+def settings_of(given: Mapping[str, str]) -> WriterSettings:
     """The options, checked; OptionError says what to write instead."""
     options = options_of(given)
     for name, why in REFUSED.items():
@@ -59,7 +59,7 @@ def settings_of(given: Mapping[str, str]) -> SinkOptions:
         raise OptionError("the option 'topic' is empty: name the topic to write to")
     exactly_once = options.flag("exactlyOnce", default=True)
     sink_name, batch_id = _sink(options, exactly_once=exactly_once)
-    return SinkOptions(
+    return WriterSettings(
         options=dict(given),
         topic=None if topic is None else topic.strip(),
         exactly_once=exactly_once,

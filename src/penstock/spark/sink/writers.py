@@ -29,7 +29,7 @@ from penstock.spark.sink.encoding import GATHERED_BYTES_MAX, SHARE_BYTES, encode
 from penstock.spark.sink.errors import CheckpointError
 from penstock.spark.sink.routing import Router
 from penstock.spark.sink.rows import RowLayout, layout_of, rows_of
-from penstock.spark.sink.settings import SinkOptions, settings_of
+from penstock.spark.sink.settings import WriterSettings, settings_of
 from penstock.spark.sink.staging import Outlet, Producing, Staged, StagingWriter
 from penstock.spark.sink.targets import Targets, ensure_topic
 from penstock.spark.task_properties import BATCH_ID, QUERY_ID
@@ -82,7 +82,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: 
 class BatchWriter(DataSourceArrowWriter):
     """All of a DataFrame, or nothing."""
 
-    def __init__(self, settings: SinkOptions, layout: RowLayout, address: str | None, opened: Opened | None) -> None:
+    def __init__(self, settings: WriterSettings, layout: RowLayout, address: str | None, opened: Opened | None) -> None:
         self._settings = settings
         self._layout = layout
         self._address = address
@@ -124,7 +124,7 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """The micro-batches of a query, each once. Spark makes another one of these for each call on the driver."""
 
-    def __init__(self, settings: SinkOptions, layout: RowLayout) -> None:
+    def __init__(self, settings: WriterSettings, layout: RowLayout) -> None:
         self._settings = settings
         self._layout = layout
 
@@ -158,7 +158,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 def stage_rows(
     iterator: Iterator[pa.RecordBatch],
-    settings: SinkOptions,
+    settings: WriterSettings,
     layout: RowLayout,
     cluster: Cluster,
     opened: Opened,
@@ -184,14 +184,14 @@ def stage_rows(
 
 
 def produce_rows(
-    iterator: Iterator[pa.RecordBatch], settings: SinkOptions, layout: RowLayout, cluster: Cluster
+    iterator: Iterator[pa.RecordBatch], settings: WriterSettings, layout: RowLayout, cluster: Cluster
 ) -> WriterCommitMessage:
     """Write a task's rows straight into their topics."""
     return write_rows(iterator, settings, layout, cluster, Producing(BatchSender(cluster, settings.acks)))
 
 
 def write_rows(
-    iterator: Iterator[pa.RecordBatch], settings: SinkOptions, layout: RowLayout, cluster: Cluster, outlet: Outlet
+    iterator: Iterator[pa.RecordBatch], settings: WriterSettings, layout: RowLayout, cluster: Cluster, outlet: Outlet
 ) -> WriterCommitMessage:
     """Share a task's rows out, encode them, and hand them to the outlet."""
     targets = Targets(cluster, batch_bytes=settings.batch_bytes)
@@ -211,7 +211,7 @@ def write_rows(
     return outlet.finish()
 
 
-def _share_bytes(settings: SinkOptions, layout: RowLayout, targets: Targets) -> int:
+def _share_bytes(settings: WriterSettings, layout: RowLayout, targets: Targets) -> int:
     """How much is shared out at a time."""
     if settings.topic is None:
         return GATHERED_BYTES_MAX // 4
@@ -232,7 +232,7 @@ def sink_address(cluster: Cluster) -> str:
         ) from error
 
 
-def _layout(settings: SinkOptions, schema: StructType) -> RowLayout:
+def _layout(settings: WriterSettings, schema: StructType) -> RowLayout:
     return layout_of(schema, topic_given=settings.topic is not None, keep_timestamp=settings.keep_timestamp)
 
 

@@ -14,23 +14,29 @@ from uuid import UUID
 
 from penstock.address import Address
 from penstock.cluster.agreement import agree
-from penstock.cluster.node import ClusterSettings, NodeRunner
-from penstock.core.broker import Broker, BrokerSettings
-from penstock.core.groups.settings import GroupSettings
-from penstock.core.queues.settings import QueueSettings
+from penstock.cluster.node import NodeRunner
+from penstock.core.broker import Broker
 from penstock.core.replication.rules import ALL, Rules
-from penstock.core.topics import TopicDefaults
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.kafka.gateway import KafkaGateway, KafkaLimits
+from penstock.gateways.kafka.gateway import KafkaGateway
 from penstock.log.manager import LogManager
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
+from penstock.settings import (
+    ClusterSettings,
+    GroupSettings,
+    LogSettings,
+    QueueSettings,
+    ServerSettings,
+    Settings,
+    TopicSettings,
+)
 from penstock.testing.disk import SimulatedDisk
 from penstock.testing.simulation.history import History
 from penstock.testing.simulation.loop import Process, SimulatedExecutor, SimulatedLoop
 from penstock.testing.simulation.network import SimulatedListener
 from penstock.testing.simulation.store import SimulatedEtcd, StoreClient
-from penstock.types import Flush, NodeId
+from penstock.types import Flush
 
 DATA_DIR: Final = "/data"
 KAFKA_PORT: Final = 9092
@@ -137,7 +143,7 @@ class Machine:
         """Whether a process is there, started or starting."""
         return self.process is not None
 
-    # Its life cycle.
+    # Its life.
 
     def start(self) -> None:
         """A new process begins."""
@@ -222,60 +228,53 @@ class Machine:
         commit = GroupCommit(loop, Flush.SYNC, 2, self._executor)
         logs = LogManager(self.disk, DATA_DIR, self.clock, report)
         broker = Broker(
-            self._broker_settings(),
+            self._settings(),
+            cluster_id="simulated",
             clock=self.clock,
             entropy=self._entropy,
             store=store,
             logs=logs,
             flusher=commit,
             report=report,
-            shared=True,
             rules=shape.rules,
         )
         broker.background = _start_task
         logs.open_all()
         await broker.start()
-        housekeeping = Housekeeping(
-            broker,
-            commit,
-            checkpoint_interval_ms=5_000,
-            housekeeping_interval_ms=10_000,
-            executor=self._executor,
-        )
+        housekeeping = Housekeeping(broker, commit, self._executor)
         housekeeping.start()
         node = NodeRunner(
             broker,
             store,
             commit.turn,
-            ClusterSettings(
-                lease_ms=shape.lease_ms,
-                lag_ms_max=shape.lag_ms_max,
-                rack=self.rack,
-                balance_seconds=20.0,
-                handover_seconds=5.0,
-            ),
             secret=record.secret,
             directory=self._directory,
             listeners={"peer": self.peer, "kafka": self.kafka},
         )
         await node.start(cast(Any, SimulatedListener(self.peer)))
-        kafka = KafkaGateway(broker, commit.turn, KafkaLimits())
+        kafka = KafkaGateway(broker, commit.turn, broker.settings.limits)
         await kafka.start(cast(Any, SimulatedListener(self.kafka)))
         self._history.note("serves", process)
         return Running(process, store, broker, logs, commit, housekeeping, node, kafka)
 
-    def _broker_settings(self) -> BrokerSettings:
+    def _settings(self) -> Settings:
         shape = self._shape
-        return BrokerSettings(
-            NodeId(self.number),
-            cluster_id="simulated",
-            data_dir=DATA_DIR,
-            auto_create_topics=False,
-            topic_defaults=TopicDefaults(
-                replication_factor=shape.replication_factor, configs={"min.insync.replicas": str(shape.min_in_sync)}
+        return Settings(
+            server=ServerSettings(node_id=self.number),
+            cluster=ClusterSettings(
+                name="simulated",
+                rack=self.rack,
+                lease_ms=shape.lease_ms,
+                lag_ms_max=shape.lag_ms_max,
+                balance_ms=20_000,
+                handover_ms=5_000,
+                replication_factor=shape.replication_factor,
+                min_in_sync=shape.min_in_sync,
             ),
+            log=LogSettings(checkpoint_interval_ms=5_000, housekeeping_interval_ms=10_000),
+            topics=TopicSettings(auto_create=False),
             groups=GroupSettings(offsets_topic_partitions=shape.internal_partitions),
-            queues=QueueSettings(max_attempts=shape.max_attempts),
+            queues=QueueSettings(max_attempts=shape.max_attempts, backoff_ms=0, max_backoff_ms=0),
         )
 
     async def _stop(self, running: Running) -> None:

@@ -11,9 +11,9 @@ from random import Random
 
 from penstock.core.groups.group import Group
 from penstock.core.groups.requests import NO_MEMBER, GroupState, JoinResult, LeavingMember, SyncResult
-from penstock.core.groups.settings import GroupSettings
 from penstock.core.groups.stored import read_group
 from penstock.errors import Reason
+from penstock.settings import GroupSettings
 from penstock.types import MemberId
 from tests.unit.core.groups.consumers import (
     HEARTBEAT_MS,

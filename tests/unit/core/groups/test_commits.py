@@ -5,10 +5,10 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.groups.commits import OFFSET_MAX
+from penstock.core.groups.commits import EXPIRY_CHECK_INTERVAL_MS, OFFSET_MAX
 from penstock.core.groups.requests import CommitRequest, GroupState, MemberProtocol, OffsetToCommit, PartitionKey
-from penstock.core.groups.settings import GroupSettings
 from penstock.errors import PenstockError, Reason
+from penstock.settings import GroupSettings
 from penstock.types import GroupId, TopicName
 from tests.unit.core.groups.world import GROUP, TOPIC, Box, World, answered, subscription
 
@@ -292,7 +292,7 @@ class TestExpiry:
     def test_a_group_that_never_committed_is_forgotten_soon_after_its_last_member_left(self, world) -> None:
         (only,) = world.stable(1)
         world.leave(only.member_id)
-        world.advance(world.settings.expiry_check_interval_ms)
+        world.advance(EXPIRY_CHECK_INTERVAL_MS)
         assert world.groups.list_groups() == []
         world.restart()
         assert world.groups.list_groups() == []
@@ -341,10 +341,10 @@ class TestExpiry:
         assert world.committed().offset == 2
 
     def test_a_tick_looks_at_a_bounded_number_of_groups(self) -> None:
-        world = World(settings=GroupSettings(offsets_retention_ms=1_000))
+        world = World(settings=GroupSettings(offsets_retention_minutes=1))
         for index in range(1_000):
             world.commit(1, group=GroupId(f"g{index}"))
-        world.clock.move(world.settings.expiry_check_interval_ms)
+        world.clock.move(EXPIRY_CHECK_INTERVAL_MS)
         left = []
         while world.groups.next_deadline_ms() <= world.clock.monotonic:
             world.groups.tick(world.clock.monotonic)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.core.groups.commits import EXPIRY_CHECK_INTERVAL_MS
 from penstock.core.groups.coordinator import GroupCoordinator
 from penstock.core.groups.requests import GroupDescription, GroupState, MemberProtocol, PartitionKey
 from penstock.core.groups.stored import StoredGroup, StoredMember, group_record
@@ -248,7 +249,7 @@ def test_idle_groups_cost_no_ticks(world) -> None:
     for index in range(500):
         world.commit(1, group=GroupId(f"g{index}"))
     due_ms = world.groups.next_deadline_ms()
-    assert due_ms == world.clock.monotonic + world.settings.expiry_check_interval_ms
+    assert due_ms == world.clock.monotonic + EXPIRY_CHECK_INTERVAL_MS
 
 
 def test_partitions_are_served_only_when_they_are_loaded(world) -> None:

@@ -19,8 +19,8 @@ from penstock.core.groups.requests import (
     PartitionKey,
     SyncResult,
 )
-from penstock.core.groups.settings import GroupSettings
 from penstock.errors import Reason
+from penstock.settings import GroupSettings
 from tests.unit.core.groups.world import GROUP, TOPIC, Box, World, subscription
 
 SESSION_MS = 10_000

@@ -3,9 +3,9 @@
 import pytest
 
 from penstock.core.groups.requests import GroupState, MemberProtocol
-from penstock.core.groups.settings import GroupSettings
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_METADATA_BYTES_MAX, GROUP_PROTOCOLS_MAX
+from penstock.settings import GroupSettings
 from penstock.types import GroupId, MemberId
 from tests.unit.core.groups.world import GROUP, TOPIC, World, subscription
 
@@ -128,8 +128,8 @@ class TestJoining:
         ]
         assert world.join(given[0].member_id).answer.reason is None
 
-    def test_the_number_of_groups_is_bounded(self) -> None:
-        world = World(settings=GroupSettings(initial_rebalance_delay_ms=0, groups_max=2))
+    def test_the_number_of_groups_is_bounded(self, world, monkeypatch) -> None:
+        monkeypatch.setattr("penstock.core.groups.directory.GROUPS_MAX", 2)
         for name in ("a", "b"):
             assert world.join(group=GroupId(name)).answer.reason is None
         assert world.join(group=GroupId("c")).answer.reason is Reason.POLICY_VIOLATION
@@ -450,8 +450,8 @@ class TestRebalanceTimeout:
         world.advance(60_000 + 10_000)
         assert world.state() is GroupState.EMPTY
 
-    def test_a_new_member_that_vanished_while_it_waited_is_dropped_in_the_end(self) -> None:
-        world = World(settings=GroupSettings(initial_rebalance_delay_ms=0, new_member_join_timeout_ms=40_000))
+    def test_a_new_member_that_vanished_while_it_waited_is_dropped_in_the_end(self, world, monkeypatch) -> None:
+        monkeypatch.setattr("penstock.core.groups.rebalance.NEW_MEMBER_JOIN_TIMEOUT_MS", 40_000)
         (first,) = world.stable(1, rebalance_timeout_ms=1_000_000)
         vanished = world.join()
         for _ in range(8):

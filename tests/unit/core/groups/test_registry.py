@@ -7,7 +7,7 @@ from penstock.core.groups.registry import PREFIX, GroupRegistry
 from penstock.core.topics import NewTopic, Topics
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.memory import MemoryStore
-from penstock.types import NodeId
+from penstock.settings import ServerSettings, Settings
 from tests.support.worlds import CountingEntropy, ManualClock
 
 
@@ -19,7 +19,7 @@ class World:
         self.groups_max = groups_max
 
     async def start(self) -> "World":
-        self.topics = Topics(self.store, self.clock, self.entropy, NodeId(1))
+        self.topics = Topics(self.store, self.clock, self.entropy, Settings())
         await self.topics.load()
         self.registry = GroupRegistry(self.store, self.clock, self.entropy, self.groups_max)
         await self.registry.load(self.topics)
@@ -160,7 +160,7 @@ async def test_a_node_that_starts_keeps_the_registrations_of_a_topic_that_it_doe
     one, _ = await two_nodes()
     late = World()
     late.store, late.entropy = one.store, one.entropy
-    late.topics = Topics(late.store, late.clock, late.entropy, NodeId(3))
+    late.topics = Topics(late.store, late.clock, late.entropy, Settings(server=ServerSettings(node_id=3)))
     await late.topics.load()
     late.topics.close()
     topic = await one.topics.create(NewTopic("orders", 1))

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from penstock.core.groups.commits import EXPIRY_CHECK_INTERVAL_MS
 from penstock.core.groups.requests import GroupListing, GroupState, OffsetToCommit, PartitionKey
-from penstock.core.groups.settings import GroupSettings
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, SHARED_MEMBER_TOPICS_MAX
+from penstock.settings import GroupSettings
 from penstock.types import GroupId, TopicName
 from penstock.wire.kafka.consumer_protocol import decode_assignment, decode_subscription
 from tests.unit.core.groups.world import GROUP, TOPIC, Box, World
@@ -265,13 +266,13 @@ class TestTheGroup:
         world.commit(5)
         world.commit(6, topic=OTHER)
         join(world, "a", session_timeout_ms=None)
-        world.advance(world.settings.offsets_retention_ms + 2 * world.settings.expiry_check_interval_ms)
+        world.advance(world.settings.offsets_retention_ms + 2 * EXPIRY_CHECK_INTERVAL_MS)
         assert world.committed().offset == 5
         assert world.committed(topic=OTHER) is None
         world.groups.shared.leave(GROUP, "a")
         world.advance(world.settings.offsets_retention_ms - 1)
         assert world.committed().offset == 5
-        world.advance(2 * world.settings.expiry_check_interval_ms)
+        world.advance(2 * EXPIRY_CHECK_INTERVAL_MS)
         assert world.committed() is None
 
     def test_a_node_that_gives_the_group_up_tells_its_members(self, world) -> None:
@@ -340,8 +341,9 @@ class TestBounds:
         assert refusal(lambda: join(world, "c")) is Reason.GROUP_MAX_SIZE_REACHED
         assert join(world, "a") == (0, 2, 4, 6)
 
-    def test_there_are_so_many_groups_and_no_more(self) -> None:
-        world = World(GroupSettings(groups_max=1))
+    def test_there_are_so_many_groups_and_no_more(self, monkeypatch) -> None:
+        world = World(GroupSettings())
+        monkeypatch.setattr("penstock.core.groups.directory.GROUPS_MAX", 1)
         join(world, "a")
         assert refusal(lambda: join(world, "a", group=GroupId("more"))) is Reason.POLICY_VIOLATION
 

@@ -23,10 +23,10 @@ from penstock.core.groups.requests import (
     SyncRequest,
     SyncResult,
 )
-from penstock.core.groups.settings import GroupSettings
 from penstock.core.groups.storage import StoredDone, partition_of
 from penstock.core.groups.stored import Record
 from penstock.errors import PenstockError, Reason
+from penstock.settings import GroupSettings
 from penstock.types import Buffer, GroupId, MemberId, TopicName
 
 GROUP = GroupId("readers")

@@ -13,6 +13,7 @@ from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError
 from penstock.metadata.memory import MemoryStore
 from penstock.records.records import Record
+from penstock.settings import LogSettings, QueueSettings
 from penstock.types import Acks, Flush, Gateway
 from tests.crash.simulated_node import read_all
 from tests.crash.simulated_world import SeededEntropy, StepFlusher, TroubledDisk
@@ -81,8 +82,8 @@ class World:
             flusher=self.flusher,
             reports=self.reports,
             open_segments_max=6,
-            flush=self.flush,
-            idempotency_ms=WINDOW_MS,
+            log=LogSettings(flush=self.flush),
+            queues=QueueSettings(idempotency_ms=WINDOW_MS),
         )
         finish(self.broker.start())
 

@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from penstock.core.access import INTERNAL
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.queues.delivery import Delivery
-from penstock.core.queues.settings import QueueSettings
 from penstock.core.queues.workers import Worker
 from penstock.core.topics import NewTopic
 from penstock.errors import PenstockError, Reason
@@ -17,6 +17,7 @@ from penstock.records.builder import build_batch
 from penstock.records.records import Headers, Record
 from penstock.testing.disk import SimulatedDisk
 from penstock.types import GroupId, TopicName
+from tests.support.settings import AT_ONCE
 from tests.support.worlds import DATA_DIR, CountingEntropy, ManualClock, broker_on
 
 TOPIC = TopicName("orders")
@@ -129,7 +130,7 @@ class World:
         self.disk.make_dirs(DATA_DIR)
         self.store = MemoryStore()
         self.entropy = CountingEntropy()
-        self.settings = replace(QueueSettings(), **settings)
+        self.settings = replace(AT_ONCE, **settings)
         self.reports: list[str] = []
         self.loop = asyncio.new_event_loop()
         self.background: list[Coroutine[object, None, object]] = []

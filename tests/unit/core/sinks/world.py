@@ -6,7 +6,6 @@ from uuid import UUID
 
 from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.partition import Partition
-from penstock.core.sinks.settings import SinkSettings
 from penstock.core.sinks.sinks import Aborted, Committed, Opened, Part
 from penstock.core.topic_config import ChangeKind, ConfigChange
 from penstock.core.topics import NewTopic
@@ -15,6 +14,7 @@ from penstock.metadata.memory import MemoryStore
 from penstock.records.batch import Compression, read_header
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
+from penstock.settings import LogSettings, SinkSettings
 from penstock.types import Flush, Gateway
 from tests.crash.simulated_node import read_all
 from tests.crash.simulated_world import SeededEntropy, StepFlusher, TroubledDisk
@@ -75,7 +75,7 @@ class World:
             flusher=self.flusher,
             reports=self.reports,
             open_segments_max=6,
-            flush=self.flush,
+            log=LogSettings(flush=self.flush),
             sinks=self.settings,
         )
         finish(self.broker.start())

@@ -3,11 +3,11 @@ import asyncio
 import pytest
 
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.grpc.call import GrpcLimits, Serving, host_of, stored, told
+from penstock.gateways.grpc.call import Serving, host_of, stored, told
 
 
 async def test_a_stop_wakes_the_streams_and_those_that_do_not_end_are_cut_off() -> None:
-    serving = Serving(None, GrpcLimits())
+    serving = Serving(None)
     woken = asyncio.Event()
     never = asyncio.Event()
 
@@ -28,7 +28,7 @@ async def test_a_stop_wakes_the_streams_and_those_that_do_not_end_are_cut_off() 
 
 
 async def test_no_stream_begins_once_the_broker_stops() -> None:
-    serving = Serving(None, GrpcLimits())
+    serving = Serving(None)
     serving.stop()
     with pytest.raises(PenstockError) as caught, serving.stream(lambda: None):
         pass
@@ -53,7 +53,7 @@ async def test_what_could_not_be_stored_is_a_refusal() -> None:
 
 
 async def test_a_stop_waits_for_calls_with_one_answer_but_not_for_ever() -> None:
-    serving = Serving(None, GrpcLimits())
+    serving = Serving(None)
     await serving.drained(60)
     answer = asyncio.Event()
 

@@ -2,7 +2,6 @@ import asyncio
 import socket
 import subprocess
 import sys
-from dataclasses import replace
 
 import grpc
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from penstock.address import Address
 from penstock.gateways.grpc import service
 from penstock.gateways.grpc.gateway import GrpcGateway
+from penstock.settings import GrpcSettings, LimitSettings
 from penstock.wire.mq import mq_generated as mq
 from tests.support.kafka_wire import until
 
@@ -17,10 +17,10 @@ ANY_PORT = Address("127.0.0.1", 0)
 
 
 async def test_port_zero_gives_a_real_port_that_nobody_else_can_have() -> None:
-    gateway = GrpcGateway()
+    gateway = GrpcGateway(GrpcSettings(), LimitSettings())
     address = gateway.bind(ANY_PORT)
     assert address.port > 0
-    other = GrpcGateway()
+    other = GrpcGateway(GrpcSettings(), LimitSettings())
     with pytest.raises(OSError, match="in use"):
         other.bind(address)
     with socket.socket() as sharing:
@@ -36,17 +36,17 @@ async def test_a_port_that_another_program_has_is_an_error() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        gateway = GrpcGateway()
+        gateway = GrpcGateway(GrpcSettings(), LimitSettings())
         with pytest.raises(OSError, match="in use"):
             gateway.bind(Address(*taken.getsockname()))
         await gateway.stop(0)
 
 
 async def test_a_port_that_was_let_go_can_be_had_again() -> None:
-    gateway = GrpcGateway()
+    gateway = GrpcGateway(GrpcSettings(), LimitSettings())
     address = gateway.bind(ANY_PORT)
     await gateway.stop(0)
-    again = GrpcGateway()
+    again = GrpcGateway(GrpcSettings(), LimitSettings())
     assert again.bind(address) == address
     await again.stop(0)
 
@@ -141,7 +141,7 @@ async def test_frames_before_garbage_are_answered(channel, unary) -> None:
 async def test_no_more_frames_are_taken_while_those_that_wait_have_many_records(
     gateways, channel, unary, monkeypatch
 ) -> None:
-    monkeypatch.setattr(gateways[0], "bounds", replace(gateways[0].bounds, pending_records_max=10))
+    monkeypatch.setattr("penstock.gateways.grpc.publish.GRPC_PENDING_RECORDS_MAX", 10)
     await unary("CreateTopic", mq.CreateTopicRequest(name="t"))
     broker = gateways[0].broker
     waiting = []

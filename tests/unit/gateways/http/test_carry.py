@@ -14,7 +14,7 @@ import pytest
 from penstock.core.access import Access, Action, Caller, Principal
 from penstock.core.cluster_image import NodeRecord, node_key
 from penstock.core.topic_names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
-from penstock.core.topics import NewTopic, TopicDefaults, Topics
+from penstock.core.topics import NewTopic, Topics
 from penstock.gateways.carrying import Carrying
 from penstock.gateways.http import carry, peer_connection
 from penstock.gateways.http.gateway import HttpBounds, HttpGateway
@@ -47,7 +47,9 @@ class World:
         listener = socket.create_server(("127.0.0.1", 0))
         listener.setblocking(False)
         self.port: int = listener.getsockname()[1]
-        self.gateway = HttpGateway(self.node.broker, self.node.flusher.turn, HttpBounds(**bounds), lambda: True)
+        self.gateway = HttpGateway(
+            self.node.broker, self.node.flusher.turn, self.node.settings.http, lambda: True, bounds=HttpBounds(**bounds)
+        )
         self.gateway.start(listener)
         self.stack.push_async_callback(self.gateway.stop)
         self.client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=20)
@@ -480,7 +482,7 @@ async def made_elsewhere(world: World, name: str) -> Callable[[], None]:
     broker = world.node.broker
     held: list[Event] = []
     broker.topics._held_events = held
-    others = Topics(world.node.store, broker.clock, broker.entropy, NodeId(OTHER), TopicDefaults())
+    others = Topics(world.node.store, broker.clock, broker.entropy, broker.settings)
     await others.load()
     others.placer = broker.topics.placer
     await others.create(NewTopic(name, assignments={0: [NODE]}))

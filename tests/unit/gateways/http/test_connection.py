@@ -10,6 +10,7 @@ from penstock.core.publish import Placed
 from penstock.gateways.http.connection import HttpConnection
 from penstock.gateways.http.gateway import HttpBounds
 from penstock.limits import KIB, MIB
+from penstock.settings import HttpSettings
 from tests.support.http_node import HttpNode, becomes, body_of, post, request, status_of
 
 MESSAGES = "/topics/orders/messages"
@@ -86,7 +87,7 @@ async def test_noise_is_refused_in_json_and_disturbs_nobody(node: HttpNode, nois
 
 
 async def test_connections_over_the_limit_are_told_so_in_shape(tmp_path: Path) -> None:
-    async with HttpNode(tmp_path, HttpBounds(connections_max=2)) as node:
+    async with HttpNode(tmp_path, http=HttpSettings(connections_max=2)) as node:
         served = [await node.connect() for _ in range(2)]
         for raw in served:
             assert status_of(await raw.ask(HEALTH)) == 200
@@ -109,7 +110,7 @@ async def test_connections_over_the_limit_are_told_so_in_shape(tmp_path: Path) -
 
 
 async def test_far_too_many_connections_are_cut(tmp_path: Path) -> None:
-    async with HttpNode(tmp_path, HttpBounds(connections_max=1)) as node:
+    async with HttpNode(tmp_path, http=HttpSettings(connections_max=1)) as node:
         opened = [await node.connect() for _ in range(120)]
         await becomes(lambda: sum(raw.reader.at_eof() or raw.reader.exception() is not None for raw in opened) >= 15)
         assert status_of(await opened[0].ask(HEALTH)) == 200
@@ -118,7 +119,7 @@ async def test_far_too_many_connections_are_cut(tmp_path: Path) -> None:
 
 
 async def test_a_body_that_is_too_large_is_refused_before_it_is_read(tmp_path: Path) -> None:
-    async with HttpNode(tmp_path, HttpBounds(body_bytes_max=1000)) as node:
+    async with HttpNode(tmp_path, http=HttpSettings(body_bytes_max=1000)) as node:
         await node.create("orders", 1)
         text = "The body is larger than 1000 bytes. Send it in smaller parts."
         raw = await node.connect()

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.http.gateway import HttpBounds, HttpDefaults
+from penstock.gateways.http.gateway import HttpBounds
+from penstock.settings import HttpSettings
 from penstock.types import Flush
 from tests.support.held_disk import HeldDisk
 from tests.support.http_node import HttpNode, becomes
@@ -33,7 +34,7 @@ def refusing(node: HttpNode, monkeypatch: pytest.MonkeyPatch, times: int, reason
 async def test_what_passes_by_itself_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: object
 ) -> None:
-    async with HttpNode(tmp_path, defaults=HttpDefaults(retries=2, retry_backoff_ms=1)) as node:
+    async with HttpNode(tmp_path, http=HttpSettings(retries=2, retry_backoff_ms=1)) as node:
         await node.create("orders", 1)
         refused = refusing(node, monkeypatch, 2, Reason.NOT_ENOUGH_REPLICAS)
         answer = await node.client.post(PATH, json=body)
@@ -43,7 +44,7 @@ async def test_what_passes_by_itself_is_tried_again(
 
 
 async def test_after_so_many_tries_the_reason_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with HttpNode(tmp_path, defaults=HttpDefaults(retries=2, retry_backoff_ms=1)) as node:
+    async with HttpNode(tmp_path, http=HttpSettings(retries=2, retry_backoff_ms=1)) as node:
         await node.create("orders", 1)
         refused = refusing(node, monkeypatch, 6, Reason.LEADER_NOT_AVAILABLE)
         answer = await node.client.post(PATH, json={"value": "x"})
@@ -57,7 +58,7 @@ async def test_after_so_many_tries_the_reason_is_told(tmp_path: Path, monkeypatc
 async def test_what_does_not_pass_is_not_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retries: int, reason: Reason
 ) -> None:
-    async with HttpNode(tmp_path, defaults=HttpDefaults(retries=retries, retry_backoff_ms=1)) as node:
+    async with HttpNode(tmp_path, http=HttpSettings(retries=retries, retry_backoff_ms=1)) as node:
         await node.create("orders", 1)
         refused = refusing(node, monkeypatch, 9, reason)
         answer = await node.client.post(PATH, json={"value": "x"})
@@ -68,8 +69,8 @@ async def test_what_does_not_pass_is_not_tried_again(
 async def test_a_request_that_takes_too_long_is_told_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, fast_lane: bool
 ) -> None:
-    bounds, defaults = HttpBounds(fast_lane=fast_lane), HttpDefaults(request_timeout_ms=1)
-    async with HttpNode(tmp_path, bounds, defaults) as node:
+    bounds, http = HttpBounds(fast_lane=fast_lane), HttpSettings(request_timeout_ms=1)
+    async with HttpNode(tmp_path, bounds, http=http) as node:
         await node.create("orders", 1)
         waiting = []
         monkeypatch.setattr(node.broker.publisher, "publish", lambda *arguments: waiting.append(arguments[-1]))

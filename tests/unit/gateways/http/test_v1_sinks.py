@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from penstock.core.sinks.stored import Intent
-from penstock.gateways.http.gateway import HttpDefaults
 from penstock.limits import SINK_STAGED_MAX
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
+from penstock.settings import HttpSettings
 from tests.support.http_node import HttpNode, becomes
 
 PATH = "/v1/sinks/q.0"
@@ -195,7 +195,7 @@ async def test_a_busy_sink_is_neither_deleted_nor_aborted(opened) -> None:
 
 
 async def test_a_commit_that_takes_too_long_is_told_and_goes_on(tmp_path) -> None:
-    async with HttpNode(tmp_path, defaults=HttpDefaults(request_timeout_ms=50)) as node:
+    async with HttpNode(tmp_path, http=HttpSettings(request_timeout_ms=50)) as node:
         await node.client.post(f"{PATH}/open", json={})
         # Opening may have taken longer than that too.
         await becomes(lambda: node.broker.sinks.knows("q.0") and not node.broker.sinks._sinks["q.0"].busy)

@@ -12,8 +12,8 @@ import pytest
 
 from penstock.gateways.kafka.answer import Answer
 from penstock.gateways.kafka.connection import KafkaConnection
-from penstock.gateways.kafka.gateway import KafkaLimits
 from penstock.limits import CONNECTION_ENDED_MS_MAX, RECEIVE_BACKLOG_BYTES_MAX, RECEIVE_SCRATCH_BYTES, REQUEST_BYTES_MAX
+from penstock.settings import LimitSettings
 from penstock.wire.kafka.api_versions_generated import ApiVersionsRequest
 from penstock.wire.kafka.apis import API, ApiKey
 from penstock.wire.kafka.headers import decode_response_header
@@ -166,7 +166,7 @@ async def test_half_a_frame_behind_the_last_answer_does_not_keep_the_connection(
 
 
 async def test_a_slow_reader_that_has_said_all_still_gets_every_answer(tmp_path: Path) -> None:
-    async with WireNode(tmp_path, KafkaLimits(pending_output_bytes_max=100_000)) as node:
+    async with WireNode(tmp_path, limits=LimitSettings(connection_pending_output_bytes_max=100_000)) as node:
         await node.create("t", 2)
         other = await node.connect()
         await other.ask(PRODUCE, produce("t", batch(bytes(900_000))), 9)
@@ -213,7 +213,7 @@ class Watched(deque[Answer]):
 
 async def test_answers_that_nobody_reads_are_bounded_and_none_is_lost(tmp_path: Path) -> None:
     bound, size, count = 300_000, 100_000, 100
-    async with WireNode(tmp_path, KafkaLimits(pending_output_bytes_max=bound)) as node:
+    async with WireNode(tmp_path, limits=LimitSettings(connection_pending_output_bytes_max=bound)) as node:
         await node.create("t")
         await (await node.connect()).ask(PRODUCE, produce("t", batch(bytes(size))), 9)
         client = await slow_client(node)
@@ -234,7 +234,7 @@ async def test_answers_that_nobody_reads_are_bounded_and_none_is_lost(tmp_path: 
 
 
 async def test_requests_without_an_answer_are_bounded_and_none_is_lost(tmp_path: Path) -> None:
-    async with WireNode(tmp_path, KafkaLimits(pending_requests_max=10)) as node:
+    async with WireNode(tmp_path, limits=LimitSettings(connection_pending_requests_max=10)) as node:
         await node.create("t")
         client = await node.connect()
         await until(node.connections)
@@ -346,7 +346,7 @@ async def test_an_unknown_version_of_api_versions_is_answered_in_version_0_and_t
 
 
 async def test_a_connection_that_is_silent_too_long_is_closed(tmp_path: Path) -> None:
-    async with WireNode(tmp_path, KafkaLimits(connection_idle_ms_max=5000)) as node:
+    async with WireNode(tmp_path, limits=LimitSettings(connection_idle_ms_max=5000)) as node:
         await node.create("t")
         silent, busy, waiting = await node.connect(), await node.connect(), await node.connect()
         waiting.send(FETCH, waits(), 12)
@@ -390,8 +390,8 @@ async def test_a_client_that_has_closed_its_side_and_gets_no_answer_is_let_go_af
 
 
 async def test_a_silent_connection_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
-    bounds = KafkaLimits(connection_idle_ms_max=5000, pending_output_bytes_max=10_000)
-    async with WireNode(tmp_path, bounds) as node:
+    limits = LimitSettings(connection_idle_ms_max=5000, connection_pending_output_bytes_max=10_000)
+    async with WireNode(tmp_path, limits=limits) as node:
         await node.create("t")
         await (await node.connect()).ask(PRODUCE, produce("t", batch(bytes(900_000))), 9)
         client = await slow_client(node)

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from penstock.core.dynamic_configs import ALL_BROKERS
-from penstock.core.groups.settings import GroupSettings
 from penstock.core.topic_config import ChangeKind, ConfigChange
 from penstock.errors import Reason
-from penstock.gateways.kafka.gateway import KafkaLimits
 from penstock.gateways.kafka.handlers import HANDLERS
+from penstock.settings import GroupSettings, LimitSettings
 from penstock.wire.kafka.apis import API, ApiKey
 from penstock.wire.kafka.join_group_generated import JoinGroupRequest, JoinGroupRequestProtocol
 from penstock.wire.kafka.list_offsets_generated import ListOffsetsRequest
@@ -36,7 +35,7 @@ ONE = batch(b"one")
 
 
 async def test_no_more_connections_than_allowed_and_room_again_when_one_leaves(tmp_path: Path, caplog) -> None:
-    async with WireNode(tmp_path, KafkaLimits(connections_max=2)) as node:
+    async with WireNode(tmp_path, limits=LimitSettings(connections_max=2)) as node:
         first, second = await node.connect(), await node.connect()
         for client in (first, second):
             await client.ask(METADATA, MetadataRequest(), 1)
@@ -52,7 +51,7 @@ async def test_no_more_connections_than_allowed_and_room_again_when_one_leaves(t
 
 
 async def test_another_number_of_connections_is_set_while_the_broker_runs(tmp_path: Path, caplog) -> None:
-    async with WireNode(tmp_path, KafkaLimits(connections_max=5)) as node:
+    async with WireNode(tmp_path, limits=LimitSettings(connections_max=5)) as node:
         await node.broker.configs.alter(ALL_BROKERS, [ConfigChange("max.connections", ChangeKind.SET, "1")])
         first = await node.connect()
         await first.ask(METADATA, MetadataRequest(), 1)

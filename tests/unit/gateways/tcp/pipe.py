@@ -96,11 +96,11 @@ class TcpNode(KafkaNode):
 
     def __init__(self, data_dir: Path, bounds: TcpBounds | None = None, **settings: Any) -> None:
         super().__init__(data_dir, **settings)
-        self._bounds = bounds or TcpBounds()
+        self._bounds = bounds
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        self.tcp = TcpGateway(self.broker, self.flusher.turn, self._bounds)
+        self.tcp = TcpGateway(self.broker, self.flusher.turn, self.settings.tcp, self.settings.limits, self._bounds)
         await self.create("t", 2)
         return self
 

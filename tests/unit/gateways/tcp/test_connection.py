@@ -17,6 +17,7 @@ from penstock.core.publish import Placed, PublishDone
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.tcp import handlers
 from penstock.gateways.tcp.gateway import TcpBounds
+from penstock.settings import TcpSettings
 from penstock.types import GroupId, TopicName
 from tests.support.kafka_wire import until
 from tests.unit.gateways.tcp.pipe import FETCH, LIST, TcpNode, produce
@@ -47,7 +48,7 @@ MIX: list[bytes] = [
 async def answers_to(lines: list[bytes], sizes: list[int]) -> list[dict[str, Any]]:
     """What a fresh node says to these lines, sent in pieces of these sizes."""
     with tempfile.TemporaryDirectory() as folder:
-        async with TcpNode(Path(folder), TcpBounds(line_bytes_max=512, pending_lines_max=4)) as node:
+        async with TcpNode(Path(folder), TcpBounds(pending_lines_max=4), tcp=TcpSettings(line_bytes_max=512)) as node:
             client = node.connect()
             data = b"".join(line + b"\n" for line in lines)
             at = number = 0
@@ -258,16 +259,16 @@ class TestIdle:
     async def test_a_silent_client_is_closed(self, node: TcpNode) -> None:
         client = node.connect()
         client.connection.look_after(0)
-        client.connection.look_after(node.tcp.bounds.idle_ms_max)
+        client.connection.look_after(node.tcp.limits.connection_idle_ms_max)
         assert not client.pipe.closed
-        client.connection.look_after(node.tcp.bounds.idle_ms_max + 1)
+        client.connection.look_after(node.tcp.limits.connection_idle_ms_max + 1)
         assert client.pipe.closed
         assert not client.pipe.aborted
 
     async def test_bytes_are_a_sign_of_life(self, node: TcpNode) -> None:
         client = node.connect()
         client.pieces(b"half a li")
-        idle_ms = node.tcp.bounds.idle_ms_max
+        idle_ms = node.tcp.limits.connection_idle_ms_max
         client.connection.look_after(idle_ms)
         client.connection.look_after(2 * idle_ms)
         assert not client.pipe.closed
@@ -277,7 +278,7 @@ class TestIdle:
     async def test_a_client_that_takes_nothing_is_cut_off(self, node: TcpNode) -> None:
         client = node.connect()
         client.connection.pause_writing()
-        client.connection.look_after(node.tcp.bounds.idle_ms_max + 1)
+        client.connection.look_after(node.tcp.limits.connection_idle_ms_max + 1)
         assert client.pipe.aborted
 
 

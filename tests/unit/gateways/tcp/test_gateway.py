@@ -10,14 +10,14 @@ from penstock.address import Address
 from penstock.core.publish import Placed, PublishDone
 from penstock.gateways.listening import address_of, bind
 from penstock.gateways.tcp import gateway
-from penstock.gateways.tcp.gateway import TcpBounds
+from penstock.settings import LimitSettings, TcpSettings
 from penstock.types import Gateway
 from tests.support.kafka_wire import until
 from tests.unit.gateways.tcp.pipe import FETCH, LIST, TcpNode, produce
 
 
 async def test_one_connection_too_many_is_told_so_and_there_is_room_again_when_one_leaves(tmp_path: Path) -> None:
-    async with TcpNode(tmp_path, TcpBounds(connections_max=2)) as node:
+    async with TcpNode(tmp_path, limits=LimitSettings(connections_max=2)) as node:
         first, _ = node.connect(), node.connect()
         third = node.connect()
         assert third.pipe.closed
@@ -94,7 +94,7 @@ async def test_a_stop_waits_for_answers_that_are_to_be_made_and_not_for_those_th
 
 
 async def test_the_session_of_a_member_is_the_gateways(tmp_path: Path) -> None:
-    async with TcpNode(tmp_path, TcpBounds(session_timeout_ms=1_000)) as node:
+    async with TcpNode(tmp_path, tcp=TcpSettings(session_timeout_ms=1_000)) as node:
         client = node.connect()
         client.send({"type": "joinGroup", "groupId": "g", "topic": "t", "consumerId": "c"})
         assert (await client.answered(1))[0]["data"] == {"partitions": [0, 1]}

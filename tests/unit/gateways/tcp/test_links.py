@@ -16,8 +16,9 @@ from penstock.core.broker import Broker
 from penstock.core.cluster_image import Node
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.carrying import Carrying
-from penstock.gateways.tcp.gateway import TcpBounds, TcpGateway
+from penstock.gateways.tcp.gateway import TcpGateway
 from penstock.gateways.tcp.links import IDLE_MS_MAX, Links, Refused, signed_part
+from penstock.settings import LimitSettings, TcpSettings
 from penstock.types import Gateway, NodeId
 from tests.support.kafka_cluster import ClusterNode
 
@@ -76,7 +77,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     server = await asyncio.start_server(other.serve, "127.0.0.1", 0)
     async with ClusterNode(tmp_path) as node:
         node.cluster.secret = b"secret"
-        made = World(node.broker, TcpGateway(node.broker, node.flusher.turn, TcpBounds()), other)
+        made = World(node.broker, TcpGateway(node.broker, node.flusher.turn, TcpSettings(), LimitSettings()), other)
         made.say(1, Address(*server.sockets[0].getsockname()))
         yield made
         made.links.close()

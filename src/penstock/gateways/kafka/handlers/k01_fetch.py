@@ -71,7 +71,7 @@ class _Fetch:
         self._broker = context.broker
         self._context = context
         self._incremental = session.session_id != NO_SESSION and request.session_epoch > 0
-        self._bytes_max = min(max(request.max_bytes, 0), context.gateway.bounds.fetch_bytes_max)
+        self._bytes_max = min(max(request.max_bytes, 0), context.gateway.limits.fetch_bytes_max)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
         self._wait_ms = min(max(request.max_wait_ms, 0), FETCH_WAIT_MS_MAX)
         self._committed_only = request.isolation_level == READ_COMMITTED

@@ -90,7 +90,7 @@ async def _find(asked: MetadataRequestTopic, request: MetadataRequest, context: 
     known = broker.topics.get(asked.name)
     if known is not None:
         return known
-    if request.allow_auto_topic_creation and broker.settings.auto_create_topics:
+    if request.allow_auto_topic_creation and broker.settings.topics.auto_create:
         context.require_topic(Action.CREATE, asked.name)
         # Somebody else may be making it at this moment: theirs is as good.
         return await broker.topics.create(NewTopic(asked.name), exist_ok=True)

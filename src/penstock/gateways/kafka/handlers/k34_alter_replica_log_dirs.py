@@ -40,4 +40,4 @@ def _code(path: str, name: str, context: RequestContext, index: int) -> int:
         broker.replica(name, index)
     except PenstockError as error:
         return context.code(error)
-    return 0 if os.path.normpath(path) == os.path.normpath(broker.settings.data_dir) else LOG_DIR_NOT_FOUND
+    return 0 if os.path.normpath(path) == os.path.normpath(broker.logs.data_dir) else LOG_DIR_NOT_FOUND

@@ -37,7 +37,7 @@ async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> De
         for topic, indexes in _wanted(request, context)
         if (partitions := await _partitions(topic, indexes, context))
     ]
-    data_dir = context.broker.settings.data_dir
+    data_dir = context.broker.logs.data_dir
     try:
         disk = shutil.disk_usage(data_dir)
         total_bytes, usable_bytes = disk.total, disk.free

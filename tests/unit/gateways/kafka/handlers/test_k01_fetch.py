@@ -8,8 +8,9 @@ import pytest
 
 from penstock.core.topics import Topic
 from penstock.errors import Reason
-from penstock.gateways.kafka.gateway import KafkaGateway, KafkaLimits
+from penstock.gateways.kafka.gateway import KafkaGateway
 from penstock.runtime.disk import RealFile
+from penstock.settings import LimitSettings
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.fetch_generated import (
     FetchRequest,
@@ -138,7 +139,7 @@ async def test_the_broker_has_a_limit_of_its_own(node: KafkaNode) -> None:
     await node.create("t")
     one = batch(bytes(1000))
     await append(node, "t", *[one] * 10)
-    node.gateway = KafkaGateway(node.broker, node.gateway.turn, KafkaLimits(fetch_bytes_max=3 * len(one)))
+    node.gateway = KafkaGateway(node.broker, node.gateway.turn, LimitSettings(fetch_bytes_max=3 * len(one)))
     assert len(fetched(await ask(node, fetch("t", 0))).records) == 3 * len(one)
 
 

@@ -6,6 +6,7 @@ import pytest
 from penstock.core.topic_names import INTERNAL_TOPICS
 from penstock.core.topics import NewTopic
 from penstock.errors import Reason
+from penstock.settings import TopicSettings
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.metadata_generated import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from penstock.wire.kafka.primitives import UUID_ZERO
@@ -94,7 +95,7 @@ async def test_versions_before_4_cannot_forbid_it(node: KafkaNode) -> None:
 
 
 async def test_an_unknown_topic_is_not_made_when_the_broker_forbids_it(tmp_path: Path) -> None:
-    async with KafkaNode(tmp_path / "sub", auto_create_topics=False) as node:
+    async with KafkaNode(tmp_path / "sub", topics=TopicSettings(auto_create=False)) as node:
         [told] = (await ask(node, ["fresh"])).topics
         assert reason_of(told.error_code) is Reason.UNKNOWN_TOPIC_OR_PARTITION
         [bad] = (await ask(node, ["a/b"])).topics

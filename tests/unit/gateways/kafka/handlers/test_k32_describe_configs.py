@@ -8,8 +8,8 @@ from penstock.core.config_table import TOPIC_CONFIGS
 from penstock.core.dynamic_configs import ALL_BROKERS, Kind, Resource
 from penstock.core.groups.configs import GROUP_CONFIGS
 from penstock.core.topic_config import ChangeKind, ConfigChange
-from penstock.core.topics import TopicDefaults
 from penstock.errors import Reason
+from penstock.settings import TopicSettings
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_configs_generated import (
     DescribeConfigsRequest,
@@ -67,8 +67,7 @@ async def test_only_the_keys_asked_for_are_told(node: KafkaNode) -> None:
 
 
 async def test_synonyms_and_documentation_are_told_when_asked_for(tmp_path: Path) -> None:
-    defaults = TopicDefaults(configs={"retention.ms": "7"})
-    async with KafkaNode(tmp_path / "sub", topic_defaults=defaults) as node:
+    async with KafkaNode(tmp_path / "sub", topic_defaults={"retention.ms": "7"}) as node:
         await node.create("t", retention_ms="5")
         await node.create("u")
         told = by_name(await ask(node, TOPIC, "t", synonyms=True, documentation=True))["retention.ms"]
@@ -83,8 +82,8 @@ async def test_synonyms_and_documentation_are_told_when_asked_for(tmp_path: Path
 
 
 async def test_the_broker_tells_its_settings_and_which_can_change(tmp_path: Path) -> None:
-    settings = {"auto_create_topics": False, "topic_defaults": TopicDefaults(3, configs={"retention.ms": "7200000"})}
-    async with KafkaNode(tmp_path / "sub", **settings) as node:
+    topics, defaults = TopicSettings(auto_create=False, partitions=3), {"retention.ms": "7200000"}
+    async with KafkaNode(tmp_path / "sub", topics=topics, topic_defaults=defaults) as node:
         configs = by_name(await ask(node, BROKER, str(NODE), synonyms=True, documentation=True))
         assert list(configs) == sorted(configs)
         values = {name: config.value for name, config in configs.items()}

@@ -16,7 +16,7 @@ async def test_sizes_are_those_of_the_logs_in_every_version(node: KafkaNode, ver
     answer = await node.ask(KEY, DescribeLogDirsRequest(wanted), version)
     assert answer.error_code == 0
     [result] = answer.results
-    assert (result.error_code, result.log_dir) == (0, node.broker.settings.data_dir)
+    assert (result.error_code, result.log_dir) == (0, node.broker.logs.data_dir)
     [topic] = result.topics
     assert topic.name == "t"
     sizes = {told.partition_index: told.partition_size for told in topic.partitions}

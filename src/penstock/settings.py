@@ -1,22 +1,41 @@
-"""Every setting of the broker, a frozen struct per section. A field's description is what people read about it:
-``penstock config show``, ``docs/configuration.md`` and ``docs/penstock.toml`` are made from it.
+"""Every setting of the broker, a frozen struct per section. A part takes the sections that it uses, whole.
 
-The defaults are safe: loopback only, acknowledged means synced, every limit bounded.
+A field's description is what people read about it: ``penstock config show``, ``docs/configuration.md`` and
+``docs/penstock.toml`` are made from it. The defaults are safe: loopback only, acknowledged means synced, every limit
+bounded.
 """
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Annotated
+from typing import Annotated, NamedTuple, get_type_hints
 
 from msgspec import Meta, Struct, field
 
 from penstock import limits
 from penstock.address import Address
-from penstock.config.sources import Source
 from penstock.types import Acks, Flush
 
 WANTED = "wanted"
 """In a field's ``extra``: what a value may be, in words, where its type and bounds would not tell people."""
+
+
+class SourceKind(Enum):
+    """The layers, the stronger the later."""
+
+    DEFAULT = "default"
+    FILE = "file"
+    ENVIRONMENT = "environment"
+    FLAG = "flag"
+
+
+class Source(NamedTuple):
+    """One layer, and where in it: ``penstock.toml:12``, ``PENSTOCK__LOG__FLUSH``, ``--kafka``."""
+
+    kind: SourceKind = SourceKind.DEFAULT
+    place: str = ""
+
+    def __str__(self) -> str:
+        return self.place or self.kind.value
 
 
 class LogFormat(Enum):
@@ -175,6 +194,11 @@ class GroupSettings(Struct, frozen=True, kw_only=True):
         int, Meta(ge=1, le=limits.GROUP_MEMBERS_MAX, description="the most members of one group")
     ] = limits.GROUP_MEMBERS_MAX
 
+    @property
+    def offsets_retention_ms(self) -> int:
+        """The same in milliseconds, as commits carry it."""
+        return self.offsets_retention_minutes * 60 * 1000
+
 
 class LimitSettings(Struct, frozen=True, kw_only=True):
     """Bounds that keep one client from taking everything."""
@@ -331,6 +355,17 @@ class Settings(Struct, frozen=True, kw_only=True):
     sources: Mapping[str, Source] = field(default_factory=dict)
     """Where each value that is not a default came from, by its path ("log.flush")."""
 
+    @property
+    def replication_factor(self) -> int:
+        """Replicas of a topic that is created without a number."""
+        return self.cluster.replication_factor if self.cluster.name else self.topics.replication_factor
+
+    @property
+    def topic_configs(self) -> dict[str, str]:
+        """The topic configs of topics that do not set them: ``topic_defaults``, and what the cluster's settings say."""
+        of_cluster = {"min.insync.replicas": str(self.cluster.min_in_sync)} if self.cluster.name else {}
+        return {**of_cluster, **self.topic_defaults}
+
     def source_of(self, path: str) -> Source:
         """Where the value at ``path`` came from."""
         return self.sources.get(path, DEFAULT)
@@ -339,18 +374,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 DEFAULT = Source()
 
 SECTIONS: Mapping[str, type[Struct]] = {
-    "server": ServerSettings,
-    "listeners": ListenerSettings,
-    "cluster": ClusterSettings,
-    "log": LogSettings,
-    "topics": TopicSettings,
-    "groups": GroupSettings,
-    "limits": LimitSettings,
-    "queues": QueueSettings,
-    "sinks": SinkSettings,
-    "http": HttpSettings,
-    "tcp": TcpSettings,
-    "grpc": GrpcSettings,
+    name: kind for name, kind in get_type_hints(Settings).items() if isinstance(kind, type) and issubclass(kind, Struct)
 }
 TOPIC_DEFAULTS = "topic_defaults"
 """The one section whose keys are not a struct's: they are Kafka's topic configs."""
