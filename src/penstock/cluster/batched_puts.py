@@ -1,6 +1,6 @@
 """Sends compare-and-sets that wait at the same moment to the store as one transaction: a node that comes back joins a thousand in-sync sets at once.
 
-Each caller is told of its own: a transaction in which one compare failed did nothing, and is sent again one by one. A transaction whose answer was lost is unknown to all of
+Each caller learns the result of its own: a transaction in which one compare failed did nothing, and is sent again one by one. A transaction whose answer was lost is unknown to all of
 its callers, as it would be to each alone; they ask again.
 """
 

@@ -110,7 +110,7 @@ class OperationRouter:
                 found: R | PenstockError = await self.do(operation, caller)
             except PenstockError as error:
                 found = error
-            except Exception as error:  # noqa: BLE001 - it is reported, and whoever asked gets an answer
+            except Exception as error:  # noqa: BLE001 - it is reported, and the caller gets an answer
                 found = unexpected(self._broker, operation, error)
             done(found)
 
@@ -176,7 +176,7 @@ class OperationRouter:
                 answer = await answered
         except TimeoutError:
             _tell(link, PeerApi.CANCEL, CancelHead(number))
-            raise _lost(node, "no answer came in time") from None
+            raise _lost(node, "No answer came in time") from None
         except PenstockError as error:
             raise _lost(node, error.text) from error
         except asyncio.CancelledError:
@@ -218,7 +218,7 @@ class OperationRouter:
                 await flow.opened
         except TimeoutError:
             flow.close()
-            raise _lost(node, "no answer came in time") from None
+            raise _lost(node, "No answer came in time") from None
         except asyncio.CancelledError:
             flow.close()
             raise
@@ -270,7 +270,7 @@ class OperationRouter:
                 async with asyncio.timeout(_CONNECT_SECONDS):
                     await link.connect(identity)
             except TimeoutError:
-                raise PenstockError(Reason.LEADER_NOT_AVAILABLE, f"node {node} does not answer") from None
+                raise PenstockError(Reason.LEADER_NOT_AVAILABLE, f"Node {node} does not answer") from None
             except PenstockError as error:
                 # Nothing was sent.
                 raise PenstockError(Reason.LEADER_NOT_AVAILABLE, error.text) from error
@@ -409,7 +409,7 @@ def _answer_of(body: memoryview) -> OperationAnswer:
         # A copy: its result is read later.
         return _answer_decoder.decode(bytes(body[_HEADER_BYTES:]))
     except msgspec.MsgspecError as error:
-        raise ProtocolViolation(f"this is no answer to an operation: {error}") from None
+        raise ProtocolViolation(f"Invalid answer to an operation: {error}") from None
 
 
 def _answered(future: "asyncio.Future[OperationAnswer]", body: memoryview) -> None:
@@ -429,11 +429,11 @@ def _decoded(node: NodeId, asked: Asked[Any], answer: OperationAnswer) -> Any:  
     try:
         return result_decoder(type(asked)).decode(answer.result)
     except msgspec.MsgspecError as error:
-        raise _lost(node, f"its answer cannot be read: {error}") from error
+        raise _lost(node, f"Its answer cannot be read: {error}") from error
 
 
 def _lost(node: NodeId, why: str) -> PenstockError:
     return PenstockError(
         Reason.LINK_LOST,
-        f"Node {node}, which this belongs to, did not answer ({why}): it may have done this, or not. Look before you try again.",
+        f"Node {node} owns this and did not answer: it may have done this, or not. Look before you try again. ({why})",
     )

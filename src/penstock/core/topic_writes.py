@@ -85,7 +85,7 @@ class TopicWrites:
         if entry is None or decode_topic(entry).id != topic_id:
             return False
         if not self._is_known(topic_id):
-            # Whoever changes something hears of all that was changed before.
+            # A change sees all changes that were made before it.
             await self._store.txn([Compare(key, mod_revision=entry.mod_revision)], [Put(key, entry.value)])
         return True
 
@@ -163,7 +163,7 @@ class TopicWrites:
         return True
 
     async def _before_change(self, name: str) -> Entry | None:
-        """What is agreed on a topic that is about to be changed; whoever asks for the change is told that it was not made when this cannot be known."""
+        """What is agreed on a topic that is about to be changed; if that cannot be known, the caller learns that the change was not made."""
         try:
             return await self._store.get(topic_key(name))
         except PenstockError as error:

@@ -138,7 +138,7 @@ class Progress(msgspec.Struct, frozen=True):
 class Redrive(Stream[Progress], frozen=True):
     """Put dead letters back into the topic that each came from; a rate of 0 is as fast as possible. The last item says ``done``.
 
-    Credit is not used: whoever reads slowly gets the newest progress.
+    Credit is not used: a slow reader gets the newest progress.
     """
 
     topic: str

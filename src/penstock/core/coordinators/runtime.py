@@ -83,7 +83,7 @@ class Family(Generic[S_co]):
             raise self.not_coordinator()
         if not shard.is_served:
             raise PenstockError(
-                Reason.COORDINATOR_LOAD_IN_PROGRESS, f"this node is loading {self._name}; try again in a moment"
+                Reason.COORDINATOR_LOAD_IN_PROGRESS, f"This node is loading {self._name}; try again in a moment"
             )
         return shard
 

@@ -61,7 +61,7 @@ class _Job:
         self._on_items((progress,))
 
     def finished(self, result: Progress | PenstockError) -> None:
-        """Everything is done, or it cannot go on."""
+        """Everything is done, or it cannot continue."""
         if isinstance(result, PenstockError):
             self._on_end(result)
             return

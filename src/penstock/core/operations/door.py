@@ -187,7 +187,7 @@ class Door:
             found = await self.run(operation, caller)
         except PenstockError as error:
             done(error)
-        except Exception as error:  # noqa: BLE001 - it is reported, and whoever asked gets an answer
+        except Exception as error:  # noqa: BLE001 - it is reported, and the caller gets an answer
             done(unexpected(self._broker, operation, error))
         else:
             done(found)

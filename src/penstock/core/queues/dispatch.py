@@ -148,7 +148,7 @@ class Dispatcher:
             self._context.broker.partition(QUEUE_STATE_TOPIC, self._queue.state_partition).check_in_sync()
 
     def _can_lease(self) -> bool:
-        """Whether a lease would be committed: with too few replicas in sync nothing is handed out, and whoever waits is not held up."""
+        """Whether a lease would be committed: with too few replicas in sync nothing is handed out, and no caller is held up."""
         try:
             self.check_can_lease()
         except PenstockError:
@@ -261,7 +261,9 @@ class Dispatcher:
         is_here = error.reason not in NOT_HERE
         if is_here and part.damage != error.text:
             part.damage = error.text
-            self._context.report(f"group {self._queue.group} cannot go on with {part.topic}/{part.index}: {error.text}")
+            self._context.report(
+                f"group {self._queue.group} cannot continue with {part.topic}/{part.index}: {error.text}"
+            )
         if part.retry is None:
             part.retry = Timer(partial(self._queue.wake_partition, part))
         # The disk, or a person, may make it good, and nobody says so.

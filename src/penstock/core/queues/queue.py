@@ -209,7 +209,7 @@ class Queue:
         is_ahead = offset >= source.high_watermark or source.first_offset <= offset < source.log.start_offset
         if is_ahead and self.context.in_cluster:
             raise PenstockError(
-                Reason.LEADER_NOT_AVAILABLE, f"{self.topic}/{part.index}@{offset} is not copied to this node yet."
+                Reason.LEADER_NOT_AVAILABLE, f"{self.topic}/{part.index}@{offset} is not copied to this node yet"
             )
         return self.context.cache.record(source, offset)
 

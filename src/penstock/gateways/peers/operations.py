@@ -1,6 +1,6 @@
 """Operations and streams that other nodes send because they belong to this one. They are never sent on.
 
-Each is begun as it comes and answered when it is done, in any order. Too many are refused, never left unread: what is behind them on the
+Each is begun as it comes and answered when it is done, in any order. Too many are refused, never left unread: what follows them on the
 connection may be the cancellation of one of them.
 """
 

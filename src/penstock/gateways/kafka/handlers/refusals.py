@@ -1,4 +1,4 @@
-"""The APIs that are served only to be refused: where they are not listed, clients wait for ever without a word, or guess."""
+"""The APIs that are served only to be refused: where they are not listed, clients wait forever, or guess."""
 
 from typing import Final
 
@@ -63,7 +63,7 @@ def consumer_group_heartbeat(
 ) -> ConsumerGroupHeartbeatResponse:
     """The newer consumer protocol (KIP-848) does not exist here: refused as by a Kafka broker whose feature group.version is 0.
 
-    If this API were not listed, librdkafka would wait for ever without a word; with this answer it fails at once. Java's consumer
+    If this API were not listed, librdkafka would wait forever; with this answer it fails at once. Java's consumer
     fails at once either way.
     """
     refusal = PenstockError(Reason.UNSUPPORTED_VERSION, _CLASSIC_ONLY)
