@@ -93,7 +93,7 @@ class Coordinators:
         if topic is None:
             raise PenstockError(
                 Reason.COORDINATOR_NOT_AVAILABLE,
-                "The cluster has not made its internal topics yet: too few nodes are up.",
+                "The internal topics of the cluster do not exist yet: too few nodes are up.",
             )
         return topic
 
@@ -104,7 +104,7 @@ class Coordinators:
         # One that is named in an earlier life speaks for nobody: it may be named again, or another.
         if len(found) < len(names) or len(leaders) != 1 or not all(map(self._is_led, found)):
             raise PenstockError(
-                Reason.COORDINATOR_NOT_AVAILABLE, "Nobody coordinates this at the moment. Try again in a moment."
+                Reason.COORDINATOR_NOT_AVAILABLE, "No coordinator is available at the moment. Try again in a moment."
             )
         return NodeId(leaders.pop())
 

@@ -80,7 +80,7 @@ class InternalTopic:
         """The partition; whoever waited for it may be told that it is led no more before it is out of the broker's hands."""
         found = self._broker.partition(self.name, partition)
         if found.gone:
-            raise PenstockError(Reason.NOT_LEADER_OR_FOLLOWER, f"{self.name}/{partition} is led by another node now.")
+            raise PenstockError(Reason.NOT_LEADER_OR_FOLLOWER, f"{self.name}/{partition} is now led by another node.")
         return found
 
     def when_written(self, partition: int, next_offset: int, done: StoredDone) -> None:

@@ -144,7 +144,7 @@ class TopicImage:
         topic = self._by_id.get(topic_id)
         if topic is None:
             raise PenstockError(
-                Reason.UNKNOWN_TOPIC_ID, f"There is no topic with the id {topic_id}. It may be deleted."
+                Reason.UNKNOWN_TOPIC_ID, f"There is no topic with the id {topic_id}. It may have been deleted."
             )
         return topic
 

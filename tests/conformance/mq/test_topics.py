@@ -149,5 +149,5 @@ def test_group_status_tells_members_offsets_and_lag(client, others, topic) -> No
 
 
 def test_a_group_that_is_not_there_is_told_as_such(client) -> None:
-    with refused(StatusCode.NOT_FOUND, "There is no group 'nobody'. It begins with its first commit or member."):
+    with refused(StatusCode.NOT_FOUND, "There is no group 'nobody'. A group exists once it has a commit or a member."):
         client.call("GroupStatus", consumer_group="nobody")

@@ -57,8 +57,7 @@ class Load:
             yield
         if unreadable:
             self._directory.report(
-                f"{len(unreadable)} records in partition {self.partition} of the offsets topic cannot be read and are passed "
-                f"over, the first because {unreadable[0]}"
+                f"{len(unreadable)} records in partition {self.partition} of the offsets topic cannot be read and are skipped, the first because {unreadable[0]}"
             )
         for group_id in groups | offsets:
             self.groups.append(self._group(group_id, groups.get(group_id), offsets.get(group_id, {})))

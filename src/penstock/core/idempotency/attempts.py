@@ -75,7 +75,7 @@ def not_coordinator() -> PenstockError:
     """Somebody else knows the keys."""
     return PenstockError(
         Reason.NOT_COORDINATOR,
-        "Another node looks after the produce keys of this topic. Send the record again with the same key.",
+        "Another node coordinates the produce keys of this topic. Send the record again with the same key.",
     )
 
 

@@ -81,7 +81,7 @@ class ImageReader:
             try:
                 self._take(raw_key, None if raw_value is None else bytes(raw_value), written_ms)
             except UnreadableRecord as error:
-                self._context.report(f"a record of the state of queues is passed over: {error}")
+                self._context.report(f"a record of the state of queues is skipped: {error}")
         return count < _RECORDS_AT_ONCE
 
     def _take(self, raw_key: Buffer, value: bytes | None, written_ms: int) -> None:
@@ -119,7 +119,7 @@ def fill(queue: Queue, image: QueueImage) -> None:
         try:
             block, base = decode_block(value)
         except UnreadableBlock as error:
-            context.report(f"a block of {queue.topic}/{index} in group {queue.group} is passed over: {error}")
+            context.report(f"a block of {queue.topic}/{index} in group {queue.group} is skipped: {error}")
             continue
         if written_ms > now_ms:
             block.set_back(written_ms - now_ms)
@@ -134,7 +134,7 @@ def fill(queue: Queue, image: QueueImage) -> None:
             if key is not None:
                 queue.keys.remember(key, read_time(value) - max(0, written_ms - now_ms))
         except UnreadableRecord as error:
-            context.report(f"an idempotency key of group {queue.group} is passed over: {error}")
+            context.report(f"an idempotency key of group {queue.group} is skipped: {error}")
     for part in queue.partitions:
         _drop_orphans(queue, part.index)
         part.advance()
@@ -151,7 +151,7 @@ def _fill_move(queue: Queue, index: int, offset: int, value: bytes) -> None:
             part.moves[offset] = read_move(value)
             return
     except UnreadableRecord as error:
-        queue.context.report(f"a move of {queue.topic}/{index}@{offset} is passed over: {error}")
+        queue.context.report(f"a move of {queue.topic}/{index}@{offset} is skipped: {error}")
     if part is not None:
         queue.context.state_log.remove(queue.state_partition, part.move_key(offset))
 

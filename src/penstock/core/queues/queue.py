@@ -260,7 +260,7 @@ class Queue(Failures):
         is_here = error.reason not in NOT_HERE
         if is_here and part.damage != error.text:
             part.damage = error.text
-            self.context.report(f"group {self.group} cannot go on with {part.topic}/{part.index}: {error.text}")
+            self.context.report(f"group {self.group} cannot continue with {part.topic}/{part.index}: {error.text}")
         if part.retry is None:
             part.retry = Timer(partial(self.wake_partition, part))
         # The disk, or a person, may make it good, and nobody says so.

@@ -176,7 +176,7 @@ class QueueState(ABC):
         if source.high_watermark < part.needed_end:
             raise PenstockError(
                 Reason.COORDINATOR_LOAD_IN_PROGRESS,
-                f"The records of {self.topic}/{part.index} are being copied to the node that works for group {self.group}. "
+                f"The records of {self.topic}/{part.index} are being copied to the coordinator of group {self.group}. "
                 "Try again in a moment.",
             )
         part.needed_end = 0
@@ -186,8 +186,7 @@ class QueueState(ABC):
         if self.state_partition in self.context.lost:
             raise PenstockError(
                 Reason.STORAGE_ERROR,
-                f"The state of the queue {self.topic} of group {self.group} could not be stored. Try again in a second; the "
-                "broker's log says why.",
+                f"The state of the queue {self.topic} of group {self.group} could not be stored. Try again in a second; see the broker's log for the reason.",
             )
 
     def follow_start(self, part: QueuePartition) -> None:
@@ -231,7 +230,7 @@ class QueueState(ABC):
         is_ahead = offset >= source.high_watermark or source.first_offset <= offset < source.log.start_offset
         if is_ahead and self.context.in_cluster:
             raise PenstockError(
-                Reason.LEADER_NOT_AVAILABLE, f"{self.topic}/{part.index}@{offset} is not copied to this node yet."
+                Reason.LEADER_NOT_AVAILABLE, f"{self.topic}/{part.index}@{offset} has not been copied to this node yet."
             )
         return self.context.cache.record(source, offset)
 

@@ -251,7 +251,7 @@ class Sinks:
         sink = self._require(caller, Action.WRITE, name)
         self._uses.touch(sink)
         if not sink.wants(batch_id):
-            done(Aborted(False, f"batch {batch_id} is committed already"))
+            done(Aborted(False, f"batch {batch_id} is already committed"))
             return
         if sink.is_about(batch_id):
             done(Aborted(False, f"batch {batch_id} is being committed"))
@@ -345,7 +345,7 @@ class Sinks:
         self._load = None
         self._is_loaded = True
         if load.strange:
-            self._report(f"{self._log.name}: {load.strange} records of a later version were passed over")
+            self._report(f"{self._log.name}: {load.strange} records of a later version were skipped")
         self._uses.load()
         for name, stored in load.found.items():
             sink = self._sinks[name] = self._uses.loaded(name, stored)
@@ -362,7 +362,9 @@ class Sinks:
         if self._broker.cluster is None or self._is_loaded:
             return
         if self._is_loaded is None:
-            raise PenstockError(Reason.NOT_COORDINATOR, "Another node speaks for sinks. Ask that one.")
+            raise PenstockError(
+                Reason.NOT_COORDINATOR, "Another node coordinates sinks. Send the request to that node."
+            )
         raise PenstockError(Reason.COORDINATOR_LOAD_IN_PROGRESS, "The sinks are being loaded. Try again in a moment.")
 
     def _leftovers(self) -> Iterator[str]:
@@ -433,7 +435,7 @@ class Sinks:
         if forgotten:
             more = f" and {len(forgotten) - _NAMED_MAX} more" if len(forgotten) > _NAMED_MAX else ""
             self._report(
-                f"sinks forgotten with their last batches, because nobody used them: {', '.join(forgotten[:_NAMED_MAX])}{more}"
+                f"sinks forgotten with their last batches, because they were not used: {', '.join(forgotten[:_NAMED_MAX])}{more}"
             )
 
     def _sweep(self, sink: Sink) -> None:

@@ -43,7 +43,7 @@ async def test_what_is_wrong_is_told_with_why(cluster: HttpClusterNode) -> None:
     answer = (await cluster.client.get("/v1/cluster")).json()
     [offline] = answer["offline"]
     assert (offline["topic"], offline["partition"], answer["offline_count"]) == ("t", 0, 1)
-    assert offline["why"].endswith("was acknowledged: start it")
+    assert offline["why"].endswith("acknowledged records: start it")
     [move] = answer["moves"]
     assert (move["adding"], move["removing"], move["copied"]) == ([THIRD], [OTHER], {"9": 0})
     assert [node["is_up"] for node in answer["nodes"]] == [True, False, True]

@@ -154,7 +154,7 @@ def _produce_one(
             context.require_topic(Action.WRITE, partition.topic.name)
         if partition.topic.internal and not partition.is_staging:
             raise PenstockError(
-                Reason.INVALID_TOPIC, f"{partition.topic.name} is the broker's own: produce to another topic"
+                Reason.INVALID_TOPIC, f"{partition.topic.name} is an internal topic: produce to another topic"
             )
         if records is None:
             raise PenstockError(Reason.INVALID_RECORD, "no records came for this partition")
