@@ -40,7 +40,7 @@ class Garbled(NamedTuple):
         """What the client is told."""
         return PenstockError(
             Reason.INVALID_REQUEST,
-            f"The bytes of the request are no {self.request} ({self.why}). Send it as the service's proto has it; reflection tells it.",
+            f"The request body is not a valid {self.request} message ({self.why}). Use the .proto file of the service, or reflection.",
         )
 
 
@@ -177,7 +177,7 @@ class Call:
     def group(self, name: str, action: Action) -> str:
         """The name of a group that the caller may do this to."""
         if not name:
-            raise PenstockError(Reason.INVALID_GROUP_ID, "consumer_group is empty: name the group")
+            raise PenstockError(Reason.INVALID_GROUP_ID, "consumer_group is empty: specify the group")
         access = self.broker.access
         if not access.allows_all:
             access.require_group(self.caller, action, name)

@@ -91,7 +91,7 @@ class Following:
         if request.HasField("replay_offset") and request.HasField("replay_timestamp"):
             raise PenstockError(
                 Reason.INVALID_REQUEST,
-                "replay_offset and replay_timestamp are both given: a replay starts at one of them",
+                "replay_offset and replay_timestamp are both set: set only one of them",
             )
         if request.replay_offset < 0:
             raise PenstockError(
@@ -99,12 +99,12 @@ class Following:
             )
         if not 0 <= request.replay_timestamp <= _SECONDS_MAX:
             raise PenstockError(
-                Reason.INVALID_REQUEST, f"replay_timestamp is {request.replay_timestamp}; give seconds since 1970"
+                Reason.INVALID_REQUEST, f"replay_timestamp is {request.replay_timestamp}; use seconds since 1970"
             )
         if request.partitions and self._group:
             raise PenstockError(
                 Reason.INVALID_REQUEST,
-                "the members of a group share all partitions: leave partitions out, or consumer_group",
+                "the members of a group share all partitions: remove partitions, or consumer_group",
             )
 
     # -- coming and going
@@ -263,8 +263,7 @@ class Following:
             if request.replay_offset > end and strict:
                 raise PenstockError(
                     Reason.OFFSET_OUT_OF_RANGE,
-                    f"replay_offset is {request.replay_offset}, and {self._topic.name}/{replica.index} ends at {end}; "
-                    f"give an offset from 0 to {end}",
+                    f"replay_offset is {request.replay_offset}, and {self._topic.name}/{replica.index} ends at {end}; use an offset from 0 to {end}",
                 )
             return request.replay_offset
         if request.HasField("replay_timestamp"):
@@ -289,8 +288,7 @@ class Following:
         if self._replaced:
             raise PenstockError(
                 Reason.FENCED_INSTANCE_ID,
-                f"Another subscription of {self.consumer_id[:64]!r} took this one's place. "
-                "Give every consumer of a group an id of its own.",
+                f"Another subscription of {self.consumer_id[:64]!r} replaced this one. Use a unique id for each consumer of a group.",
             )
         if self._is_in_doubt:
             self._check_coordinator()
@@ -357,7 +355,7 @@ class Following:
         except PenstockError as error:
             self._call.serving.require_running()
             raise PenstockError(
-                Reason.NOT_COORDINATOR, "Another node speaks for the group now. Subscribe again."
+                Reason.NOT_COORDINATOR, "Another node is now the coordinator of the group. Subscribe again."
             ) from error
 
     def message(self, taken: Taken) -> bytes | None:

@@ -31,7 +31,7 @@ def _names(request: AckRequest | NackRequest | ExtendRequest, call: Call) -> _Na
     if not request.consumer_id:
         raise PenstockError(
             Reason.INVALID_REQUEST,
-            "consumer_id is empty: give the one of the subscription, which is in its initial metadata",
+            "consumer_id is empty: use the id of the subscription, which is in its initial metadata",
         )
     if not 0 <= request.partition < topic.partition_count:
         raise no_partition(topic.name, request.partition, topic.partition_count)
@@ -40,7 +40,7 @@ def _names(request: AckRequest | NackRequest | ExtendRequest, call: Call) -> _Na
 
 def _offsets(request: AckRequest | NackRequest) -> list[int]:
     if not request.offsets:
-        raise PenstockError(Reason.INVALID_REQUEST, "offsets is empty: name the records")
+        raise PenstockError(Reason.INVALID_REQUEST, "offsets is empty: specify the records")
     return list(dict.fromkeys(request.offsets))
 
 
@@ -50,7 +50,9 @@ async def ack(request: AckRequest, call: Call) -> AckResponse:
     queues, caller = call.broker.queues, call.caller
     if request.cumulative:
         if len(offsets) > 1:
-            raise PenstockError(Reason.INVALID_REQUEST, "a cumulative ack has one offset: the last of those it is for")
+            raise PenstockError(
+                Reason.INVALID_REQUEST, "a cumulative ack has exactly one offset: the last record to ack"
+            )
         await stored(partial(queues.ack_cumulative, caller, *names, partition, offsets[0]))
     else:
         await stored(partial(queues.ack, caller, *names, partition, offsets))

@@ -160,6 +160,6 @@ def _streaming(name: str, streaming: Streaming, serving: Serving, carry: _Serve 
 def _refusal(name: str, error: Exception, serving: Serving) -> PenstockError:
     if not isinstance(error, PenstockError):
         logger.error("%s failed", name, exc_info=error)
-        error = PenstockError(Reason.UNKNOWN, "The broker failed to answer. Its log says why.")
+        error = PenstockError(Reason.UNKNOWN, "The broker had an internal error. See its log.")
     serving.broker.meters.request_errors.add((Gateway.GRPC.value, error.reason.name))
     return error

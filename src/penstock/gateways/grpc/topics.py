@@ -23,7 +23,7 @@ async def create_topic(request: CreateTopicRequest, call: Call) -> CreateTopicRe
         partitions = UNSET if request.name in broker.topics else 1
     elif partitions < 0:
         raise PenstockError(
-            Reason.INVALID_PARTITIONS, f"a topic cannot have {partitions} partitions; leave it out to have one"
+            Reason.INVALID_PARTITIONS, f"a topic cannot have {partitions} partitions; omit the field for one partition"
         )
     await broker.topics.create(NewTopic(request.name, partitions, configs=_configs(request)), exist_ok=True)
     return CreateTopicResponse(success=True)
@@ -34,7 +34,7 @@ def _configs(request: CreateTopicRequest) -> dict[str, str | None]:
     for field, name in (("retention_ms", "retention.ms"), ("retention_bytes", "retention.bytes")):
         if request.HasField(field):
             if name in configs:
-                raise PenstockError(Reason.INVALID_CONFIG, f"{name} is given twice, also as {field}; give it once")
+                raise PenstockError(Reason.INVALID_CONFIG, f"{name} is set twice, also as {field}; set it once")
             configs[name] = str(getattr(request, field))
     return configs
 

@@ -187,14 +187,14 @@ def _several(broker: Broker) -> ClusterSide:
     if broker.cluster is None:
         raise PenstockError(
             Reason.INVALID_REQUEST,
-            "This broker is alone: there is no other node to take what it has. Nothing was done.",
+            "This is a single broker: there is no other node to take its partitions. Nothing was done.",
         )
     return broker.cluster
 
 
 def _node_id(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise PenstockError(Reason.INVALID_REQUEST, f"{text[:20]!a} is no node: give its number.")
+        raise PenstockError(Reason.INVALID_REQUEST, f"{text[:20]!a} is not a node: specify the node id.")
     return int(text)
 
 
@@ -286,7 +286,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _cluster,
             CallDoc(
                 TAG,
-                "Say how the cluster stands: nodes, controller, and what is not as it should be",
+                "Show the state of the cluster: nodes, controller, and problems",
                 {200: Cluster},
                 (400,),
             ),
@@ -298,7 +298,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _drain,
             CallDoc(
                 TAG,
-                "Empty a node: others lead and have what it does, as far as they can",
+                "Drain a node: move its leaderships and replicas to other nodes, as far as possible",
                 {200: NodeDrain},
                 errors=(400, 404),
             ),
@@ -310,7 +310,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _undrain,
             CallDoc(
                 TAG,
-                "Use a node again that was to be emptied; one that is down and has nothing is forgotten",
+                "Use a drained node again; a node that is down and empty is removed from the cluster",
                 {200: NodeDrain},
                 errors=(400,),
             ),

@@ -213,7 +213,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/v1/topics/{topic}/stats",
             _topic_stats,
-            CallDoc(TAG, "Say how a topic stands, in numbers", {200: TopicNumbers}, errors=(400, 404)),
+            CallDoc(TAG, "Show the statistics of a topic", {200: TopicNumbers}, errors=(400, 404)),
             owner=here,
         ),
         route(
@@ -231,7 +231,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _group,
             CallDoc(
                 TAG,
-                "Say how a group stands: members, offsets, lag, queues",
+                "Show the state of a group: members, offsets, lag, queues",
                 {200: GroupNumbers},
                 errors=(400, 404),
             ),

@@ -304,7 +304,7 @@ class ProduceLane:
                 refuse_all(
                     request,
                     context,
-                    PenstockError(Reason.UNSUPPORTED_VERSION, "use a client that speaks produce version 3 or newer"),
+                    PenstockError(Reason.UNSUPPORTED_VERSION, "use a client that supports produce version 3 or newer"),
                 )
             )
             return

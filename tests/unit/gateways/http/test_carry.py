@@ -214,7 +214,7 @@ async def test_when_nobody_is_found_in_time_the_client_is_told_to_come_again(
     await world.start(not_here)
     answer = await world.client.get(MESSAGES)
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-    assert answer.json() == {"error": "Another node leads this partition now. Send it again."}
+    assert answer.json() == {"error": "Another node now leads this partition. Send the request again."}
     assert "x-penstock-elsewhere" not in answer.headers
 
 

@@ -88,4 +88,4 @@ async def test_a_broker_that_is_alone_answers_for_itself_and_is_not_emptied(tmp_
         assert (answer["is_alone"], [node["is_up"] for node in answer["nodes"]]) == (True, [True])
         refused = await alone.client.post(f"/v1/cluster/drain/{NODE}")
         assert refused.status_code == 400
-        assert "alone" in refused.json()["message"]
+        assert "single broker" in refused.json()["message"]

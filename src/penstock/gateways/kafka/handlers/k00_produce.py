@@ -157,7 +157,7 @@ def _produce_one(
                 Reason.INVALID_TOPIC, f"{partition.topic.name} is an internal topic: produce to another topic"
             )
         if records is None:
-            raise PenstockError(Reason.INVALID_RECORD, "no records came for this partition")
+            raise PenstockError(Reason.INVALID_RECORD, "the request has no records for this partition")
         if acks == -1:
             partition.check_in_sync(records)
         assert not isinstance(records, bytes)

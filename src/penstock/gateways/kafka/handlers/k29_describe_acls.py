@@ -10,7 +10,7 @@ from penstock.wire.kafka.describe_acls_generated import DescribeAclsRequest, Des
 
 KEY: Final = ApiKey.DESCRIBE_ACLS
 _TEXT: Final = (
-    "This broker has no ACLs: every client that reaches a listener may do everything. "
+    "This broker has no ACLs: every client that can reach a listener has full access. "
     "Restrict access with the listener addresses and the network"
 )
 
