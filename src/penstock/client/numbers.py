@@ -1,4 +1,4 @@
-"""How topics and groups stand, in numbers, over HTTP.
+"""Statistics of topics and groups, over HTTP.
 
 The structs are what the broker answers, field by field; fields that a later broker adds are passed over. None is what the
 broker does not know without opening many logs.

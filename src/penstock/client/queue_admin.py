@@ -1,4 +1,4 @@
-"""Looking at queues and looking after dead letters, over HTTP.
+"""Inspection of queues and administration of dead letters, over HTTP.
 
 The structs are what the broker answers, field by field; fields that a later broker adds are passed over.
 """
@@ -88,7 +88,7 @@ class RecordStates(msgspec.Struct, frozen=True):
 
 
 class Why(msgspec.Struct, frozen=True):
-    """Why a record is not being delivered: a word for programs, a sentence for people."""
+    """Why a record is not delivered: a word for programs, a sentence for people."""
 
     id: str
     topic: str
@@ -104,7 +104,7 @@ class Why(msgspec.Struct, frozen=True):
 
 
 class DeadLetterTopic(msgspec.Struct, frozen=True):
-    """A topic that has dead letters, and how many are open."""
+    """A topic with dead letters, and the number of open ones."""
 
     topic: str
     dead_letter_topic: str
@@ -135,7 +135,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 class ReasonCount(msgspec.Struct, frozen=True):
-    """How many died of one reason."""
+    """The number of dead letters with one reason."""
 
     reason: str
     count: int
@@ -144,7 +144,7 @@ class ReasonCount(msgspec.Struct, frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What a redrive would move now."""
+    """What a redrive would move."""
 
     topic: str
     dead_letter_topic: str
@@ -155,7 +155,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a redrive or a purge is; the last one is ``done``."""
+    """The progress of a redrive or purge; the last one has ``done``."""
 
     total: int
     finished: int
@@ -221,10 +221,10 @@ class _JobLine(msgspec.Struct):
 
 
 class QueueAdmin(HttpClient):
-    """What people ask about queues. Topics are always those that records come from, not their dead-letter topics."""
+    """Administers queues. Topics are always the original topics, not their dead-letter topics."""
 
     def queues(self) -> list[Queue]:
-        """Every queue: each topic and group that was ever worked by leases."""
+        """All queues: each topic and group that was ever consumed with leases."""
         return self._http.get(v1_path("queues"), _Queues).queues
 
     def queue(self, topic: str, group: str) -> Queue:
@@ -232,7 +232,7 @@ class QueueAdmin(HttpClient):
         return self._http.get(v1_path("queues", topic, group), Queue)
 
     def peek(self, topic: str, group: str, max_records: int = 100) -> list[PeekedRecord]:
-        """Unfinished records, as they stand; nothing changes by it."""
+        """The unfinished records; nothing changes."""
         return self._http.get(v1_path("queues", topic, group, "peek"), _Peeked, {"max_records": max_records}).records
 
     def states(self, topic: str, group: str, partition: int, from_offset: int = 0) -> RecordStates:
@@ -257,20 +257,20 @@ class QueueAdmin(HttpClient):
         return self._http.get(v1_path("dlq", topic), _DeadLetters, _fields(wanted)).records
 
     def plan(self, topic: str, wanted: Wanted = EVERYTHING) -> Plan:
-        """What a redrive (or a purge) would do now, counted by reason. Nothing changes by it."""
+        """What a redrive or purge would do, counted by reason. Nothing changes."""
         return self._http.post(v1_path("dlq", topic, "plan"), _fields(wanted), Plan)
 
     def redrive(
         self, topic: str, wanted: Wanted = EVERYTHING, *, rate_per_second: float = 0.0
     ) -> Generator[Progress, None, None]:
-        """Send dead letters back to their topic. It runs while the iterator is read; closing it stops, and what was sent is sent.
+        """Send dead letters back to their topic. It runs while the iterator is read; closing the iterator stops it. Records that were sent stay sent.
 
-        0 a second is as fast as it goes. Run it again and it goes on with those that are still open.
+        A rate of 0 is unlimited. A second run continues with the records that are still open.
         """
         return self._job(v1_path("dlq", topic, "redrive"), {**_fields(wanted), "rate_per_second": rate_per_second})
 
     def purge(self, topic: str, wanted: Wanted = EVERYTHING) -> Generator[Progress, None, None]:
-        """Give dead letters up, in the same way."""
+        """Discard dead letters, in the same way."""
         return self._job(v1_path("dlq", topic, "purge"), _fields(wanted))
 
     def _job(self, path: str, body: Fields) -> Generator[Progress, None, None]:
