@@ -79,7 +79,7 @@ def test_a_brokers_config_is_set_for_one_and_for_all_and_deleted(
 @pytest.mark.parametrize(
     ("config", "value", "code", "text"),
     [
-        ("num.io.threads", "8", KafkaError.INVALID_REQUEST, "num.io.threads cannot change"),
+        ("num.io.threads", "8", KafkaError.INVALID_REQUEST, "num.io.threads cannot be changed dynamically"),
         ("num.partitions", "8", KafkaError.INVALID_REQUEST, "topics.partitions in the broker's configuration file"),
         ("leader.replication.throttled.rate", "0", KafkaError.INVALID_CONFIG, "an integer from 1"),
     ],

@@ -1,6 +1,6 @@
-"""The Kafka-protocol client of Penstock's own command line and Spark tasks: small, synchronous, no threads.
+"""A small synchronous Kafka client without threads, used by the command line and by Spark tasks.
 
-Works with any Kafka broker from version 2.1. A first minute::
+It works with any Kafka broker from version 2.1. For example::
 
     from penstock.client import Admin, At, Cluster, Consumer, Producer, list_offsets
 

@@ -1,4 +1,4 @@
-"""Topics, their partitions and configs, as an administrator sees them. Groups are in ``group_admin.py``."""
+"""Administration of topics, partitions and configs. Groups are in ``group_admin.py``."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from penstock.client.errors import TOPIC_ALREADY_EXISTS, check
 RESOURCE_TOPIC: Final = 2
 RESOURCE_BROKER: Final = 4
 BROKER_DEFAULT: Final = -1
-"""As many partitions, or replicas, as the broker's own default says."""
+"""The broker's default number of partitions or replicas."""
 
 CHANGE_MS_MAX: Final = 10_000
 """How long a change is tried again that may be made twice: whoever waits for it wants to hear that etcd is away."""
@@ -33,12 +33,12 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Whether nobody set it on the topic itself."""
+        """Whether it is not set on the topic itself."""
         return self.source != "topic"
 
 
 class Admin:
-    """What an administrator does with topics."""
+    """Administers topics."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -53,7 +53,7 @@ class Admin:
         return [info.topics[name] for name in sorted(info.topics)]
 
     def topic(self, name: str) -> TopicInfo:
-        """One topic, asked for afresh; UNKNOWN_TOPIC_OR_PARTITION when there is none. Never makes one."""
+        """Request the current state of one topic; UNKNOWN_TOPIC_OR_PARTITION if it does not exist. Never creates it."""
         self._cluster.forget(name)
         return self._cluster.topic(name)
 
@@ -67,7 +67,7 @@ class Admin:
         validate_only: bool = False,
         exists_ok: bool = False,
     ) -> None:
-        """Create a topic. If it exists: TOPIC_ALREADY_EXISTS, or with ``exists_ok`` it stays as it is."""
+        """Create a topic. If it exists, raise TOPIC_ALREADY_EXISTS, or with ``exists_ok`` leave it unchanged."""
         from penstock.wire.kafka.create_topics_generated import (
             CreateTopicsRequest,
             CreateTopicsRequestConfig,
@@ -92,7 +92,7 @@ class Admin:
         self._cluster.forget(name)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic with everything in it."""
+        """Delete a topic with all its records."""
         from penstock.wire.kafka.delete_topics_generated import (
             DeleteTopicsRequest,
             DeleteTopicsRequestTopic,
@@ -111,7 +111,7 @@ class Admin:
         self._cluster.forget(name)
 
     def add_partitions(self, name: str, total: int) -> None:
-        """Grow a topic to ``total`` partitions. Keys of new records may then land on other partitions than before."""
+        """Increase the number of partitions to ``total``. New records may then go to other partitions than earlier ones with the same key."""
         from penstock.wire.kafka.create_partitions_generated import (
             CreatePartitionsRequest,
             CreatePartitionsRequestTopic,
@@ -131,11 +131,11 @@ class Admin:
         self._cluster.forget(name)
 
     def configs(self, topic: str) -> list[ConfigEntry]:
-        """Every config of a topic, with its default where none is set."""
+        """All configs of a topic, including defaults."""
         return self._described_configs(RESOURCE_TOPIC, lambda: (topic, self._cluster.any_connection()))
 
     def broker_configs(self, node_id: int | None = None) -> list[ConfigEntry]:
-        """Every config of a broker, asked of that broker: others do not know them. None: of one that is up."""
+        """All configs of a broker, requested from that broker. None: any broker that is up."""
 
         def chosen() -> tuple[str, Connection]:
             info = self._cluster.describe()
@@ -147,7 +147,7 @@ class Admin:
         return self._described_configs(RESOURCE_BROKER, chosen)
 
     def alter_configs(self, topic: str, changes: Mapping[str, str | None], *, validate_only: bool = False) -> None:
-        """Set configs of a topic; None takes one back to its default. The others stay as they are."""
+        """Set configs of a topic; None restores the default. Other configs do not change."""
         from penstock.wire.kafka.incremental_alter_configs_generated import (
             IncrementalAlterConfigsRequest,
             IncrementalAlterConfigsRequestConfig,
@@ -173,7 +173,7 @@ class Admin:
         self._cluster.retry(attempt, timeout_ms=min(self._cluster.timeout_ms, CHANGE_MS_MAX))
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Drop every record below an offset (-1: all); the new first offset of each partition."""
+        """Delete all records below an offset (-1: all); returns the new first offset of each partition."""
         from penstock.wire.kafka.delete_records_generated import (
             DeleteRecordsRequest,
             DeleteRecordsRequestPartition,
@@ -204,7 +204,7 @@ class Admin:
         return self._cluster.retry(attempt)
 
     def sizes(self, topics: Iterable[str]) -> dict[TopicPartition, int]:
-        """Bytes on disk of each partition, at the replica that has most."""
+        """Bytes on disk of each partition, on its largest replica."""
         from penstock.wire.kafka.describe_log_dirs_generated import (
             DescribeLogDirsRequest,
             DescribeLogDirsRequestTopic,

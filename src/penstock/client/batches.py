@@ -1,6 +1,6 @@
-"""Sends batches that are ready-made: numbered, in order, a few requests under way, nothing opened and nothing gathered.
+"""Sends prepared batches in order, with sequence numbers and a few requests in flight, without decoding or combining them.
 
-For whoever encodes records by the thousand (the Spark sink) and needs to know where each batch went.
+For callers that encode many records at once (the Spark sink) and need the offset of each batch.
 
 Invariant: :meth:`BatchSender.flush` tells of every batch since the last one, in the order of :meth:`BatchSender.send`; a batch
 that was sent again for want of an answer is told, and stored, once.
@@ -20,7 +20,7 @@ _RECORD_COUNT_AT: Final = 57
 
 
 class BatchSender(Sender):
-    """Batches in, deliveries out. ``send`` waits while ``in_flight_max`` requests are under way: that is what memory it takes."""
+    """Sends batches and returns their offsets. ``send`` waits while ``in_flight_max`` requests are in flight, which bounds the memory."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class BatchSender(Sender):
         self._dispatch_all([self._outgoing(place, batch, record_count)])
 
     def flush(self) -> list[Delivery]:
-        """Return once everything given is acknowledged, with where it went; raises what could not be delivered."""
+        """Wait until all batches are acknowledged, and return their offsets; raises if one could not be delivered."""
         self._land_all()
         # A batch that was sent again came in behind those that were sent after it.
         delivered, self._deliveries = sorted(self._deliveries), []

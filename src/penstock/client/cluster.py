@@ -1,7 +1,7 @@
-"""Who leads what: metadata, a connection per broker, and trying again what a moment may cure.
+"""Metadata, a connection to each broker, and retries of temporary errors.
 
-A :class:`Cluster` is what the admin, producer and consumer share. It is synchronous and not safe to share between
-threads; a thread that wants one makes its own. Nothing here runs in the background.
+A :class:`Cluster` is shared by admin, producer and consumer. It is synchronous and not thread-safe: use one per thread.
+Nothing runs in the background.
 """
 
 import random
@@ -52,7 +52,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """One partition: who leads it, who has it."""
+    """One partition, with its leader and replicas."""
 
     index: int
     leader: int
@@ -64,7 +64,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """One topic, as metadata tells it."""
+    """One topic from the metadata."""
 
     name: str
     topic_id: UUID
@@ -74,7 +74,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """The brokers and the topics asked for. ``errors`` has the code of each topic that there is none of."""
+    """The brokers and the requested topics. ``errors`` contains the error code of each missing topic."""
 
     cluster_id: str | None
     controller: int
@@ -126,7 +126,7 @@ class Cluster:
     # Metadata
 
     def describe(self, topics: Iterable[str] | None = (), *, auto_create: bool = False) -> ClusterInfo:
-        """Ask any broker; ``topics=None`` asks for all of them, an empty list for none."""
+        """Request metadata from any broker; ``topics=None`` requests all topics, an empty list none."""
         named = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         request = MetadataRequest(topics=named, allow_auto_topic_creation=auto_create)
         answer = self.retry(lambda: self.any_connection().call(request, MetadataResponse))
@@ -156,7 +156,7 @@ class Cluster:
         return ClusterInfo(answer.cluster_id, answer.controller_id, dict(self._nodes), found, errors)
 
     def topic(self, name: str, *, auto_create: bool = False) -> TopicInfo:
-        """The topic, from a recent answer if there is one; :class:`BrokerRefused` when there is no such topic."""
+        """The topic, from recent metadata if available; :class:`BrokerRefused` if it does not exist."""
         known = self._topics.get(name)
         if known is not None and monotonic() - known[0] < METADATA_AGE_MS_MAX / 1000:
             return known[1]
@@ -169,7 +169,7 @@ class Cluster:
         return self.retry(ask, unknown_topics=auto_create)
 
     def forget(self, topic: str | None = None) -> None:
-        """Do not trust what is known of the topic, or of everything."""
+        """Discard the cached metadata of the topic, or of all topics."""
         if topic is None:
             self._topics.clear()
             self._coordinators.clear()
@@ -180,7 +180,7 @@ class Cluster:
     # Connections
 
     def any_connection(self) -> Connection:
-        """A connection to some broker: one that is open, or the first that answers."""
+        """A connection to any broker: an open one, or the first that answers."""
         for connection in self._connections.values():
             if connection.is_open:
                 return connection
@@ -202,7 +202,7 @@ class Cluster:
         ) from told
 
     def connection_to(self, address: Address) -> Connection:
-        """The connection to one broker, opened when it is not."""
+        """The connection to one broker; opened if necessary."""
         connection = self._connections.get(address)
         if connection is None or not connection.is_open:
             connection = self.open_connection(address)
@@ -210,7 +210,7 @@ class Cluster:
         return connection
 
     def open_connection(self, address: Address) -> Connection:
-        """A connection that is the caller's own to close: for requests that hold up what comes behind them."""
+        """A separate connection that the caller must close, for requests that block later ones."""
         return Connection(
             address, client_id=self._client_id, timeout_ms=self.timeout_ms, connect_timeout_ms=self._connect_timeout_ms
         )
@@ -229,7 +229,7 @@ class Cluster:
         return node.address
 
     def by_leader(self, partitions: Iterable[TopicPartition]) -> dict[Address, list[TopicPartition]]:
-        """The partitions, grouped by where their leaders listen."""
+        """The partitions, grouped by the addresses of their leaders."""
         grouped: dict[Address, list[TopicPartition]] = {}
         for topic, partition in partitions:
             grouped.setdefault(self.leader_address(topic, partition), []).append((topic, partition))
@@ -272,7 +272,7 @@ class Cluster:
         lost: bool = True,
         timeout_ms: int | None = None,
     ) -> T:
-        """Call ``attempt`` until it works, fails for good, or the time is over.
+        """Call ``attempt`` until it succeeds, fails permanently, or times out.
 
         ``unknown_topics``: a topic that metadata does not know may still appear (it is being made); one that is in metadata, and only whoever
         was asked does not know it yet, is always waited for. ``lost=False``: a lost connection is final, because the request may have been
@@ -308,7 +308,7 @@ class Cluster:
 
 
 def parse_bootstrap(text: str) -> list[Address]:
-    """``HOST:PORT,HOST:PORT``; the port may be left out. ValueError says what is wrong."""
+    """``HOST:PORT,HOST:PORT``; the port is optional. Raises ValueError if the text is invalid."""
     addresses = [parse_address(part, PORT_DEFAULT) for part in text.split(",") if part.strip()]
     if not addresses:
         raise ValueError("the bootstrap server is missing; write HOST:PORT, for example 127.0.0.1:9092")

@@ -1,4 +1,4 @@
-"""Reads partitions that it was told to read, from offsets that it was told. For groups see ``group_consumer.py``.
+"""Reads given partitions from given offsets. For groups, see ``group_consumer.py``.
 
 :meth:`Consumer.fetch` gives whole batches as the broker sent them, for a caller that opens them its own way (Spark, by
 columns); :meth:`Consumer.poll` opens them into records.
@@ -51,7 +51,7 @@ class OutOfRange(Enum):
 
 
 class ConsumerRecord(NamedTuple):
-    """A record and where it stands."""
+    """A record with its position."""
 
     topic: str
     partition: int
@@ -88,7 +88,7 @@ class _Nothing(NamedTuple):
 
 
 class Consumer:
-    """A reader of partitions. Not safe to share between threads."""
+    """Reads partitions. Not thread-safe."""
 
     def __init__(
         self,
@@ -124,19 +124,19 @@ class Consumer:
         self.high_watermarks = {}
 
     def seek(self, place: TopicPartition, offset: int) -> None:
-        """Go on from another offset in a partition that is assigned."""
+        """Continue at another offset of an assigned partition."""
         assert place in self._positions, "only an assigned partition has a position"
         self._positions[place] = offset
 
     def poll(self, timeout_ms: int = 1000) -> list[ConsumerRecord]:
-        """Some records, as soon as there are any; empty when none came in time."""
+        """Return some records as soon as there are any; empty after the timeout."""
         records: list[ConsumerRecord] = []
         for fetched in self.fetch(timeout_ms):
             records.extend(open_records(fetched))
         return records
 
     def fetch(self, timeout_ms: int = 1000) -> list[Fetched]:
-        """Some whole batches, as soon as there are any; empty when none came in time. Positions move behind them."""
+        """Return some whole batches as soon as there are any; empty after the timeout. Positions advance past them."""
         deadline = monotonic() + timeout_ms / 1000
         while self._positions:
             wait_ms = max(0, min(self._wait_ms_max, int((deadline - monotonic()) * 1000)))

@@ -1,4 +1,4 @@
-"""Consumer groups from outside: who is in them, what they have read, and setting that by hand."""
+"""Administration of consumer groups: members, committed offsets, and resetting offsets."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ class CommittedOffset:
 
 
 class GroupAdmin:
-    """What an administrator does with groups."""
+    """Administers groups."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -111,7 +111,7 @@ class GroupAdmin:
     def offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
-        """What the group committed, of the partitions given or of all; one without a commit is left out."""
+        """The committed offsets of the group, for the given partitions or for all; partitions without a commit are omitted."""
         from penstock.wire.kafka.offset_fetch_generated import (
             OffsetFetchRequest,
             OffsetFetchRequestGroup,
@@ -213,7 +213,7 @@ class GroupAdmin:
         self._cluster.retry(attempt)
 
     def delete(self, group: str) -> None:
-        """Delete a group that has no members, with its offsets."""
+        """Delete a group without members, including its offsets."""
         from penstock.wire.kafka.delete_groups_generated import DeleteGroupsRequest, DeleteGroupsResponse
 
         def attempt() -> None:
@@ -226,7 +226,7 @@ class GroupAdmin:
         self._cluster.retry(attempt, lost=False)
 
     def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
-        """Forget what a group committed for some partitions."""
+        """Delete the committed offsets of a group for some partitions."""
         from penstock.wire.kafka.offset_delete_generated import (
             OffsetDeleteRequest,
             OffsetDeleteRequestPartition,

@@ -1,8 +1,8 @@
 """Reads topics as a member of a consumer group: the classic protocol, with the range assignor.
 
-Everything happens inside :meth:`GroupConsumer.poll`: joining, heartbeats when they are due, committing. There is no thread,
-so poll must be called more often than the session timeout. What a poll gave out counts as done at the next poll: that is
-when it may be committed (at least once: a crash between gives the records again, to someone).
+Everything happens inside :meth:`GroupConsumer.poll`: joining, heartbeats, committing. There is no thread, so poll must be
+called more often than the session timeout. The records that a poll returned count as processed at the next poll, and can
+then be committed (at least once: after a crash in between, they are delivered again).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,7 +59,7 @@ class _Membership:
 
 
 class GroupConsumer:
-    """A member of ``group`` that reads ``topics``. Leave the group with :meth:`close`, or use it in a ``with``."""
+    """A member of ``group`` that reads ``topics``. Leave the group with :meth:`close`, or use a ``with`` statement."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class GroupConsumer:
 
     @property
     def assignment(self) -> list[TopicPartition]:
-        """The partitions this member has now."""
+        """The partitions that are currently assigned to this member."""
         return sorted(self._consumer.positions)
 
     @property
@@ -113,7 +113,7 @@ class GroupConsumer:
         return self._consumer.positions
 
     def poll(self, timeout_ms: int = 1000) -> list[ConsumerRecord]:
-        """Some records, as soon as there are any; empty when none came in time. Joins the group when it must."""
+        """Return some records as soon as there are any; empty after the timeout. Joins the group when it must."""
         deadline = monotonic() + timeout_ms / 1000
         while True:
             self._keep_membership()
@@ -129,11 +129,11 @@ class GroupConsumer:
                 return records
 
     def seek(self, place: TopicPartition, offset: int) -> None:
-        """Go on from another offset in a partition that this member has: that is what will be committed."""
+        """Continue at another offset of an assigned partition; this offset will be committed."""
         self._consumer.seek(place, offset)
 
     def commit(self) -> None:
-        """Commit what was given out so far."""
+        """Commit the records that were returned so far."""
         if self._membership is None:
             return
         changed = {place: at for place, at in self._consumer.positions.items() if self._committed.get(place) != at}

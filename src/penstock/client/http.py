@@ -1,4 +1,4 @@
-"""HTTP to a broker: one connection that is kept, JSON both ways, and errors of this client's own tree.
+"""HTTP requests to a broker: a persistent connection, JSON in both directions, and this client's own errors.
 
 Several nodes of a cluster may be named ("HOST:PORT,HOST:PORT"): whenever a connection is made it is to the first that takes one, counted from behind the one
 that failed last: a node that hangs still takes connections.

@@ -1,4 +1,4 @@
-"""Elections, and partitions that go to other brokers: what a cluster is asked by Kafka's own requests."""
+"""Elections and reassignments, with Kafka's own requests."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

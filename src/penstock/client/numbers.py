@@ -1,4 +1,4 @@
-"""How topics and groups stand, in numbers, over HTTP.
+"""Statistics of topics and groups, over HTTP.
 
 Fields that a later broker adds to its answers are ignored. None is what the
 broker does not know without opening many logs.

@@ -1,4 +1,4 @@
-"""Where partitions begin and end, and which offset a moment has (ListOffsets)."""
+"""First and end offsets of partitions, and offsets by timestamp (ListOffsets)."""
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum

@@ -1,6 +1,6 @@
-"""Sends records: gathers them into a batch per partition, and keeps a few requests under way (``sending.py``).
+"""Sends records: collects them into a batch per partition, and keeps a few requests in flight (``sending.py``).
 
-There is no linger and no background thread: a batch leaves when it is full, or at :meth:`Producer.flush`.
+There is no linger and no background thread: a batch is sent when it is full, or by :meth:`Producer.flush`.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class Producer(Sender):
-    """Records in, batches out. Not safe to share between threads."""
+    """Collects records into batches and sends them. Not thread-safe."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Producer(Sender):
         headers: Headers = (),
         timestamp_ms: int | None = None,
     ) -> int:
-        """Take a record, and send what is full; returns the partition. Errors of earlier records may come up here."""
+        """Add a record, and send full batches; returns the partition. May raise errors of earlier records."""
         if partition is None:
             partition = self._choose_partition(topic, key)
         place = (topic, partition)
@@ -91,7 +91,7 @@ class Producer(Sender):
         headers: Headers = (),
         timestamp_ms: int | None = None,
     ) -> tuple[int, int]:
-        """Send one record and wait; its partition and offset."""
+        """Send one record and wait; returns its partition and offset."""
         self.flush()
         offsets: list[int] = []
         before, self._on_delivery = self._on_delivery, lambda delivery: offsets.append(delivery.base_offset)
@@ -103,7 +103,7 @@ class Producer(Sender):
         return chosen, offsets[-1]
 
     def flush(self) -> None:
-        """Return once everything given is acknowledged; raises what could not be delivered."""
+        """Wait until all records are acknowledged; raises if one could not be delivered."""
         self._dispatch(list(self._builders))
         self._land_all()
 

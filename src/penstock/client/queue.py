@@ -1,8 +1,8 @@
-"""Working on queues over HTTP: lease records, finish them or give them back; and putting records in.
+"""Queues over HTTP: publish records, lease them, and ack or nack them.
 
-A queue is a topic worked by a group. A leased record belongs to its owner until the lease ends: ack finishes it, nack gives it
-back to be tried again, extend keeps it longer. Each worker needs a name of its own, the ``owner``; one is made up when none is
-given. A :class:`QueueClient` is small and synchronous, and not for two threads at a time.
+A queue is a topic that a group consumes with leases. A leased record belongs to its owner until the lease expires: ack finishes it,
+nack returns it for another attempt, extend renews the lease. Each worker needs a unique name, the ``owner``; by default one is
+generated. A :class:`QueueClient` is synchronous and not thread-safe.
 """
 
 import os
@@ -43,7 +43,7 @@ class Line(msgspec.Struct):
 
 
 class LeasedRecord(msgspec.Struct, frozen=True):
-    """A record that this worker holds. ``attempts`` counts its deliveries, this one too."""
+    """A record that is leased to this worker. ``attempts`` counts its deliveries, including this one."""
 
     topic: str
     partition: int
@@ -58,16 +58,16 @@ class LeasedRecord(msgspec.Struct, frozen=True):
     timestamp: int
     last_error: str
     lease_until_ms: int | None = None
-    """Unix time in milliseconds; a record that came by :meth:`QueueClient.consume` does not say."""
+    """Unix time in milliseconds; not set for records from :meth:`QueueClient.consume`."""
 
     @property
     def id(self) -> str:
-        """What people and APIs call it: ``orders/0@42``."""
+        """The id for people and APIs: ``orders/0@42``."""
         return f"{self.topic}/{self.partition}@{self.offset}"
 
 
 class Produced(msgspec.Struct, frozen=True):
-    """Where a record is; ``duplicate`` when its idempotency key was known and nothing was appended."""
+    """The position of a record; ``duplicate`` if its idempotency key was known and nothing was appended."""
 
     topic: str
     partition: int
@@ -85,7 +85,7 @@ class _Leased(msgspec.Struct):
 
 
 class QueueClient(HttpClient):
-    """A worker, or a producer, of queues. Leases that were taken by :meth:`lease` outlive it: they run on until they end."""
+    """A worker or producer for queues. Leases from :meth:`lease` remain valid until they expire, even after the client is closed."""
 
     def __init__(self, address: str = HTTP_DEFAULT, *, owner: str | None = None, timeout_ms: int = TIMEOUT_MS) -> None:
         super().__init__(address, timeout_ms=timeout_ms)
@@ -98,7 +98,7 @@ class QueueClient(HttpClient):
     def lease(
         self, topic: str, group: str, *, max_records: int = 1, lease_ms: int = 0, wait_ms: int = 0
     ) -> list[LeasedRecord]:
-        """Lease some records, once; none when there are none within ``wait_ms``. 0 for ``lease_ms``: the broker's default."""
+        """Lease some records, once; returns none if there are none within ``wait_ms``. ``lease_ms`` of 0 is the broker's default."""
         body = {
             "topic": topic,
             "group": group,
@@ -119,13 +119,13 @@ class QueueClient(HttpClient):
         max_in_flight: int = 0,
         release_on_disconnect: bool = False,
     ) -> Generator[LeasedRecord, None, None]:
-        """Records as they come, for ever, each leased to this worker from when it leaves the broker.
+        """Iterate over records as they arrive, without an end; each is leased to this worker from its delivery on.
 
-        At most ``max_in_flight`` (0: the broker's default, 16) are leased to it at a time, and all of these leases run: take fewer, or
-        a longer ``lease_ms``, when one record takes long.
-        It has a connection of its own, which ends when the iterator is closed (or its loop is left and it is dropped). What was not acked by
-        then stays leased: the same owner gets it first when it consumes again, others when the lease runs out. With
-        ``release_on_disconnect`` others get it at once, and the delivery does not count as an attempt, even if this worker crashed on it.
+        At most ``max_in_flight`` (0: the broker's default, 16) are leased to it at a time, and all leases run at the same time: request fewer records, or
+        a longer ``lease_ms``, if processing a record takes long.
+        The iterator has its own connection, which is closed with the iterator. Records that were not acked by then stay leased: the same
+        owner gets them first when it consumes again, other workers when the lease expires. With ``release_on_disconnect``, other
+        workers get them at once, and the delivery does not count as an attempt, even if this worker crashed on it.
         """
         query = {"topic": topic, "group": group, "owner": self.owner, "lease_ms": lease_ms}
         query["max_in_flight"] = max_in_flight
@@ -139,7 +139,7 @@ class QueueClient(HttpClient):
                 yield leased_record(line, group, self.owner)
 
     def ack(self, *records: LeasedRecord) -> None:
-        """Finish records: they are never delivered again. Records of one partition count together, all or none."""
+        """Ack records: they are never delivered again. For each partition, all records are acked, or none."""
         for (topic, group, owner, partition), offsets in _by_partition(records).items():
             self.ack_offsets(topic, group, partition, offsets, owner=owner)
 
@@ -150,7 +150,7 @@ class QueueClient(HttpClient):
         self._http.tell("/v1/ack", {**self._names(topic, group, owner), "partition": partition, "offsets": offsets})
 
     def nack(self, record: LeasedRecord, reason: str = "") -> None:
-        """Give a record back: it is tried again after its backoff, or is a dead letter when its attempts are used up."""
+        """Nack a record: it is delivered again after its backoff, or becomes a dead letter after its last attempt."""
         self.nack_offsets(record.topic, record.group, record.partition, [record.offset], reason, owner=record.owner)
 
     def nack_offsets(
@@ -168,7 +168,7 @@ class QueueClient(HttpClient):
         self._http.tell("/v1/nack", body)
 
     def extend(self, record: LeasedRecord, lease_ms: int) -> None:
-        """Hold a record for ``lease_ms`` more, counted from now."""
+        """Renew the lease of a record for ``lease_ms`` from now."""
         body = {
             **self._names(record.topic, record.group, record.owner),
             "partition": record.partition,
@@ -183,7 +183,7 @@ class QueueClient(HttpClient):
     # -- producers
 
     def create_topic(self, topic: str, partitions: int = 1) -> None:
-        """Make a topic; one that has as many partitions already is left as it is."""
+        """Create a topic; if it exists with the same number of partitions, nothing changes."""
         self._http.post("/v1/topics", {"name": topic, "partitions": partitions}, _Created)
 
     def produce(
@@ -201,9 +201,9 @@ class QueueClient(HttpClient):
         delay_ms: int | None = None,
         deadline: str | None = None,
     ) -> Produced:
-        """Put a record in. With an ``idempotency_key`` it is safe to send it again when no answer came.
+        """Publish a record. With an ``idempotency_key``, it is safe to repeat the call if there was no response.
 
-        ``deadline`` is RFC 3339, after which it is not delivered; ``delay_ms`` keeps it back for a while.
+        ``deadline`` is RFC 3339; the record is not delivered after it. ``delay_ms`` delays the delivery.
         """
         retry = _given(max_attempts=max_attempts, backoff_ms=backoff_ms, max_backoff_ms=max_backoff_ms)
         envelope = _given(

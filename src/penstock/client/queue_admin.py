@@ -1,4 +1,4 @@
-"""Looking at queues and looking after dead letters, over HTTP.
+"""Inspection of queues and administration of dead letters, over HTTP.
 
 Fields that a later broker adds to its answers are ignored.
 """
@@ -34,7 +34,7 @@ class PeekedRecord(msgspec.Struct, frozen=True):
 
 
 class Why(msgspec.Struct, frozen=True):
-    """Why a record is not being delivered: a word for programs, a sentence for people."""
+    """Why a record is not delivered: a word for programs, a sentence for people."""
 
     id: str
     topic: str
@@ -128,10 +128,10 @@ class _JobLine(msgspec.Struct):
 
 
 class QueueAdmin(HttpClient):
-    """What people ask about queues. Topics are always those that records come from, not their dead-letter topics."""
+    """Administers queues. Topics are always the original topics, not their dead-letter topics."""
 
     def queues(self) -> list[QueueStatus]:
-        """Every queue: each topic and group that was ever worked by leases."""
+        """All queues: each topic and group that was ever consumed with leases."""
         return self._http.get(v1_path("queues"), _Queues).queues
 
     def queue(self, topic: str, group: str) -> QueueStatus:
@@ -139,7 +139,7 @@ class QueueAdmin(HttpClient):
         return self._http.get(v1_path("queues", topic, group), QueueStatus)
 
     def peek(self, topic: str, group: str, max_records: int = 100) -> list[PeekedRecord]:
-        """Unfinished records, as they stand; nothing changes by it."""
+        """The unfinished records; nothing changes."""
         return self._http.get(v1_path("queues", topic, group, "peek"), _Peeked, {"max_records": max_records}).records
 
     def states(self, topic: str, group: str, partition: int, from_offset: int = 0) -> KnownStates:
@@ -164,20 +164,20 @@ class QueueAdmin(HttpClient):
         return self._http.get(v1_path("dlq", topic), _DeadLetters, _fields(wanted)).records
 
     def plan(self, topic: str, wanted: Wanted = EVERYTHING) -> RedrivePlan:
-        """What a redrive (or a purge) would do now, counted by reason. Nothing changes by it."""
+        """What a redrive or purge would do, counted by reason. Nothing changes."""
         return self._http.post(v1_path("dlq", topic, "plan"), _fields(wanted), RedrivePlan)
 
     def redrive(
         self, topic: str, wanted: Wanted = EVERYTHING, *, rate_per_second: float = 0.0
     ) -> Generator[Progress, None, None]:
-        """Send dead letters back to their topic. It runs while the iterator is read; closing it stops, and what was sent is sent.
+        """Send dead letters back to their topic. It runs while the iterator is read; closing the iterator stops it. Records that were sent stay sent.
 
-        0 a second is as fast as it goes. Run it again and it goes on with those that are still open.
+        A rate of 0 is unlimited. A second run continues with the records that are still open.
         """
         return self._job(v1_path("dlq", topic, "redrive"), {**_fields(wanted), "rate_per_second": rate_per_second})
 
     def purge(self, topic: str, wanted: Wanted = EVERYTHING) -> Generator[Progress, None, None]:
-        """Give dead letters up, in the same way."""
+        """Discard dead letters, in the same way."""
         return self._job(v1_path("dlq", topic, "purge"), _fields(wanted))
 
     def _job(self, path: str, body: Fields) -> Generator[Progress, None, None]:

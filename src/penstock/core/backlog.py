@@ -128,8 +128,8 @@ class Backlog:
     def _text(self, source: Replica, bound: BacklogBound) -> str:
         name = f"{source.topic.name}/{source.index}"
         if bound is BacklogBound.RECORDS:
-            return f"{name} has {self._settings.backlog_records_max} records that nobody consumed, which is the most; try again later"
-        return f"{name} has {self._settings.backlog_bytes_max} bytes that nobody consumed, which is the most; try again later"
+            return f"{name} has {self._settings.backlog_records_max} unconsumed records, which is the limit; try again later"
+        return f"{name} has {self._settings.backlog_bytes_max} unconsumed bytes, which is the limit; try again later"
 
     def committed(self, _group: GroupId, key: PartitionKey, offset: int) -> None:
         """A group committed an offset. Told of every commit, whoever made it."""

@@ -212,7 +212,8 @@ class Broker:
         name = self._names.get(topic_id)
         if name is None:
             raise PenstockError(
-                Reason.UNKNOWN_TOPIC_ID, f"There is no topic with the id {UUID(bytes=topic_id)}. It may be deleted."
+                Reason.UNKNOWN_TOPIC_ID,
+                f"There is no topic with the id {UUID(bytes=topic_id)}. It may have been deleted.",
             )
         return self.partition(name, index)
 
@@ -301,7 +302,7 @@ class Broker:
         try:
             await self.producer_ids.prepare()
         except PenstockError as error:
-            self.report(f"there are no producer ids to hand out yet: {error.text}")
+            self.report(f"no producer ids are available yet: {error.text}")
         finally:
             self._preparing_ids = False
 
@@ -389,8 +390,7 @@ class Broker:
         if found and OFFSETS_TOPIC not in self.topics:
             raise PenstockError(
                 Reason.STORAGE_ERROR,
-                f"{self.logs.data_dir} holds the records of {len(found)} topics, but its metadata is empty. "
-                "Restore metadata.sqlite from a backup, or start on another --data-dir.",
+                f"{self.logs.data_dir} contains the records of {len(found)} topics, but its metadata is empty. Restore metadata.sqlite from a backup, or use another --data-dir.",
             )
         self.on_trash(self.logs.leftovers())
         for topic_id in found:
@@ -509,8 +509,7 @@ class ClusterSide:
         if log.next_offset >= offset:
             return False
         self._broker.report(
-            f"{topic.name}/{place.partition}: offsets {log.next_offset} to {offset - 1} were committed and are not here any more; other "
-            "nodes are asked for them before this one may lead"
+            f"{topic.name}/{place.partition}: offsets {log.next_offset} to {offset - 1} were committed and are missing here; this node must get them from other nodes before it can lead"
         )
         return True
 

@@ -52,35 +52,35 @@ BROKER_CONFIGS: Final = config_table(
         SENDING_RATE,
         ConfigKind.LONG,
         str(LONG_MAX),
-        "Bytes a second that this broker sends of partitions in leader.replication.throttled.replicas to replicas that are not in sync.",
+        "The maximum rate, in bytes per second, at which this broker sends partitions listed in leader.replication.throttled.replicas to replicas that are not in sync.",
         low=1,
     ),
     ConfigDefinition(
         RECEIVING_RATE,
         ConfigKind.LONG,
         str(LONG_MAX),
-        "Bytes a second that this broker receives of partitions in follower.replication.throttled.replicas while its replicas are not in sync.",
+        "The maximum rate, in bytes per second, at which this broker receives partitions listed in follower.replication.throttled.replicas while its replicas are not in sync.",
         low=1,
     ),
     ConfigDefinition(
         LOG_DIRS_RATE,
         ConfigKind.LONG,
         str(LONG_MAX),
-        "How fast replicas move between log directories. Accepted and listed; without effect here: there is one directory.",
+        "The maximum rate of moves between log directories. Accepted and listed, but has no effect: there is one directory.",
         low=1,
     ),
     ConfigDefinition(
         CONNECTIONS,
         ConfigKind.INT,
         str(CONNECTIONS_MAX),
-        "Connections at the same time, for each of the Kafka and the JSON lines listener.",
+        "The maximum number of open connections, for the Kafka listener and for the JSON lines listener.",
         low=1,
     ),
     ConfigDefinition(
         HOUSEKEEPING_MS,
         ConfigKind.LONG,
         str(LogSettings().housekeeping_interval_ms),
-        "How often the broker looks for records to delete or compact, and for segments to roll.",
+        "How often the broker checks for records to delete or compact, and for segments to roll.",
         low=10,
         high=24 * 60 * 60 * 1000,
     ),
@@ -140,7 +140,7 @@ def broker_config(name: str) -> ConfigDefinition:
         next_step = f"Set {_IN_THE_FILE[name]} in the broker's configuration file and restart it"
     else:
         next_step = "This broker has no setting for it"
-    raise PenstockError(Reason.INVALID_REQUEST, f"{name[:100]} cannot change while the broker runs. {next_step}")
+    raise PenstockError(Reason.INVALID_REQUEST, f"{name[:100]} cannot be changed dynamically. {next_step}")
 
 
 def check_broker_configs(
@@ -152,7 +152,7 @@ def check_broker_configs(
     if alone and not cluster_wide:
         raise PenstockError(
             Reason.INVALID_CONFIG,
-            f"{alone[0]} is the same on all brokers. Set it for all of them: with the empty broker name, --entity-default",
+            f"{alone[0]} can only be set for all brokers: use the empty broker name, --entity-default",
         )
     check_configs({**topic_defaults, **topic_values(plain)}, {})
     return plain

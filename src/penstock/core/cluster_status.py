@@ -167,11 +167,9 @@ def why_below_min(record: PartitionRecord, min_in_sync: int) -> str:
     """Why acks=all is refused."""
     if min_in_sync > len(record.replicas):
         have = f"{len(record.replicas)} replica{'' if len(record.replicas) == 1 else 's'}"
-        return f"min.insync.replicas is {min_in_sync}, and there can never be as many with {have}"
+        return f"min.insync.replicas is {min_in_sync}, which is impossible with {have}"
     missing = [node for node in record.replicas if node not in record.in_sync]
-    return (
-        f"{len(record.isr)} of the {min_in_sync} that min.insync.replicas wants are in sync; {_nodes(missing)} missing"
-    )
+    return f"{len(record.isr)} of the {min_in_sync} replicas required by min.insync.replicas are in sync; {_nodes(missing)} missing"
 
 
 def _offline(
@@ -193,18 +191,18 @@ def _list_offline(status: _Found, topic: Topic, index: int, record: PartitionRec
 
 def _why_offline(record: PartitionRecord, live: LiveNodes, image: ClusterImage | None) -> str:
     if not record.replicas:
-        return "its record has not arrived at this node yet"
+        return "its metadata has not reached this node yet"
     able = [node for node in dict.fromkeys((*record.in_sync, *record.elr)) if node in live]
     if able:
         if image is not None and image.controller is None:
-            return "there is no controller to elect its next leader: look whether etcd is up"
+            return "there is no controller to elect the next leader: check whether etcd is up"
         return "its next leader is being elected"
     keepers = sorted({*record.in_sync, *record.elr})
     up = [node for node in record.replicas if node in live]
     which = "it" if len(keepers) == 1 else "one of them"
-    text = f"{_nodes(keepers)} not up, and only there is everything that was acknowledged: start {which}"
+    text = f"{_nodes(keepers)} not up, and no other node has all acknowledged records: start {which}"
     if up:
-        text += f" (node {up[0]} is up and lacks some of it; an unclean election would lose that)"
+        text += f" (node {up[0]} is up but lacks some of them; an unclean election would lose these)"
     return text
 
 

@@ -23,10 +23,10 @@ SAME_AS_RETENTION: Final = -2
 """In ``local.retention.*``."""
 
 DAY_MS: Final = 24 * 60 * 60 * 1000
-_KEPT: Final = " Accepted and listed; without effect here"
+_KEPT: Final = " Accepted and listed, but has no effect"
 ALL_REPLICAS: Final = "*"
 _THROTTLED: Final = re.compile(r"\*|[0-9]{1,10}:[0-9]{1,10}", re.ASCII)
-_THROTTLED_TEXT: Final = "pairs of partition:broker with commas between them, or *"
+_THROTTLED_TEXT: Final = "pairs of partition:broker, separated by commas, or *"
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 
 
@@ -46,8 +46,8 @@ class ConfigSource(Enum):
 
     TOPIC = "set on the topic"
     GROUP = "set on the group"
-    DYNAMIC_BROKER = "set on the broker while it runs"
-    DYNAMIC_DEFAULT = "set for all brokers while they run"
+    DYNAMIC_BROKER = "set dynamically on the broker"
+    DYNAMIC_DEFAULT = "set dynamically for all brokers"
     STATIC_BROKER = "set in the broker's configuration"
     DEFAULT = "default"
 
@@ -81,7 +81,7 @@ class ConfigDefinition:
         if len(plain) > chars_max:
             raise PenstockError(
                 Reason.INVALID_CONFIG,
-                f"{self.name} cannot have {len(plain)} characters: it takes {self.accepts()}, in at most {chars_max} characters",
+                f"{self.name} cannot have {len(plain)} characters: expected {self.accepts()}, with at most {chars_max} characters",
             )
         accepted = False
         match self.kind:
@@ -104,14 +104,14 @@ class ConfigDefinition:
             accepted = accepted and plain == self.default
         if not accepted:
             raise PenstockError(
-                Reason.INVALID_CONFIG, f"{self.name} cannot be {text[:100]!r}: it takes {self.accepts()}."
+                Reason.INVALID_CONFIG, f"{self.name} cannot be {text[:100]!r}: expected {self.accepts()}."
             )
         return plain
 
     def accepts(self) -> str:
         """The accepted values, in words."""
         if self.fixed:
-            return f"{self.default!r} only, for the feature behind it does not exist here"
+            return f"{self.default!r} only, because the feature is not supported"
         match self.kind:
             case ConfigKind.BOOLEAN:
                 return "true or false"
@@ -122,7 +122,7 @@ class ConfigDefinition:
                 some = "any of" if self.may_be_empty else "one or more of"
                 return f"{some} {wanted}" if self.kind is ConfigKind.LIST else f"one of {wanted}"
             case ConfigKind.LIST:
-                return "texts with commas between them"
+                return "strings separated by commas"
             case ConfigKind.STRING:
                 return "text"
             case _:
@@ -170,7 +170,7 @@ TOPIC_CONFIGS: Final = config_table(
         "cleanup.policy",
         ConfigKind.LIST,
         "delete",
-        "What becomes of old records: 'delete' drops whole segments by retention, 'compact' keeps the last record of each key, both do both; empty keeps everything.",
+        "What happens to old records: 'delete' deletes whole segments by retention, 'compact' keeps the last record of each key; both can be combined; empty keeps everything.",
         choices=("compact", "delete"),
         may_be_empty=True,
         broker_names=("log.cleanup.policy",),
@@ -179,7 +179,7 @@ TOPIC_CONFIGS: Final = config_table(
         "compression.gzip.level",
         ConfigKind.INT,
         "-1",
-        "How hard gzip works when compression.type is gzip; -1 is its own default.",
+        "The compression level if compression.type is gzip; -1 is gzip's default.",
         low=-1,
         high=9,
         broker_names=("compression.gzip.level",),
@@ -188,7 +188,7 @@ TOPIC_CONFIGS: Final = config_table(
         "compression.lz4.level",
         ConfigKind.INT,
         "9",
-        "How hard lz4 works when compression.type is lz4.",
+        "The compression level if compression.type is lz4.",
         low=1,
         high=17,
         broker_names=("compression.lz4.level",),
@@ -197,7 +197,7 @@ TOPIC_CONFIGS: Final = config_table(
         "compression.type",
         ConfigKind.STRING,
         "producer",
-        "How batches are compressed: 'producer' keeps what the producer chose, 'uncompressed' opens them, a codec's name recompresses them.",
+        "How batches are compressed: 'producer' keeps the producer's codec, 'uncompressed' decompresses batches, and the name of a codec recompresses them.",
         choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         broker_names=("compression.type",),
     ),
@@ -205,7 +205,7 @@ TOPIC_CONFIGS: Final = config_table(
         "compression.zstd.level",
         ConfigKind.INT,
         "3",
-        "How hard zstd works when compression.type is zstd.",
+        "The compression level if compression.type is zstd.",
         low=-131072,
         high=22,
         broker_names=("compression.zstd.level",),
@@ -214,7 +214,7 @@ TOPIC_CONFIGS: Final = config_table(
         "delete.retention.ms",
         ConfigKind.LONG,
         str(DAY_MS),
-        "How long compaction keeps a tombstone, so that a slow reader still sees the deletion.",
+        "How long compaction keeps a tombstone, so that slow readers see the deletion.",
         low=0,
         broker_names=("log.cleaner.delete.retention.ms",),
     ),
@@ -222,7 +222,7 @@ TOPIC_CONFIGS: Final = config_table(
         "file.delete.delay.ms",
         ConfigKind.LONG,
         "60000",
-        "How long the files of a dropped segment stay before they are removed.",
+        "How long the files of a deleted segment are kept before they are removed.",
         low=0,
         broker_names=("log.segment.delete.delay.ms",),
     ),
@@ -230,7 +230,7 @@ TOPIC_CONFIGS: Final = config_table(
         "flush.messages",
         ConfigKind.LONG,
         str(LONG_MAX),
-        f"Sync after so many records.{_KEPT}: log.flush in the broker's configuration decides when records are synced.",
+        f"Sync after this many records.{_KEPT}: log.flush in the broker's configuration decides when records are synced.",
         low=1,
         is_inert=True,
         broker_names=("log.flush.interval.messages",),
@@ -239,7 +239,7 @@ TOPIC_CONFIGS: Final = config_table(
         "flush.ms",
         ConfigKind.LONG,
         str(LONG_MAX),
-        f"Sync after so many milliseconds.{_KEPT}: log.flush in the broker's configuration decides when records are synced.",
+        f"Sync after this many milliseconds.{_KEPT}: log.flush in the broker's configuration decides when records are synced.",
         low=0,
         is_inert=True,
         broker_names=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
@@ -248,7 +248,7 @@ TOPIC_CONFIGS: Final = config_table(
         "follower.replication.throttled.replicas",
         ConfigKind.LIST,
         "",
-        "Replicas, as partition:broker, that their broker copies no faster than its follower.replication.throttled.rate while they are not in sync.",
+        "Replicas, as partition:broker, to which the broker's follower.replication.throttled.rate applies while they are not in sync.",
         pattern=_THROTTLED,
         pattern_text=_THROTTLED_TEXT,
     ),
@@ -256,7 +256,7 @@ TOPIC_CONFIGS: Final = config_table(
         "index.interval.bytes",
         ConfigKind.INT,
         str(limits.INDEX_INTERVAL_BYTES_DEFAULT),
-        "How many bytes of log lie between two entries of an index.",
+        "The number of bytes of the log between two index entries.",
         low=0,
         broker_names=("log.index.interval.bytes",),
     ),
@@ -264,7 +264,7 @@ TOPIC_CONFIGS: Final = config_table(
         "leader.replication.throttled.replicas",
         ConfigKind.LIST,
         "",
-        "Leaders, as partition:broker, that send no faster than the leader.replication.throttled.rate of their broker to replicas that are not in sync.",
+        "Leaders, as partition:broker, to which the broker's leader.replication.throttled.rate applies when they send to replicas that are not in sync.",
         pattern=_THROTTLED,
         pattern_text=_THROTTLED_TEXT,
     ),
@@ -272,7 +272,7 @@ TOPIC_CONFIGS: Final = config_table(
         "local.retention.bytes",
         ConfigKind.LONG,
         "-2",
-        "How many bytes of archived records a partition with a tier (penstock.tier.location) keeps on the broker's disk; -2 is what retention.bytes says.",
+        "The number of bytes of archived records that a partition with a tier (penstock.tier.location) keeps on the broker's disk; -2 uses retention.bytes.",
         low=SAME_AS_RETENTION,
         broker_names=("log.local.retention.bytes",),
     ),
@@ -280,7 +280,7 @@ TOPIC_CONFIGS: Final = config_table(
         "local.retention.ms",
         ConfigKind.LONG,
         "-2",
-        "How long a topic with a tier (penstock.tier.location) keeps archived records on the broker's disk; -2 is what retention.ms says.",
+        "How long a topic with a tier (penstock.tier.location) keeps archived records on the broker's disk; -2 uses retention.ms.",
         low=SAME_AS_RETENTION,
         broker_names=("log.local.retention.ms",),
     ),
@@ -288,7 +288,7 @@ TOPIC_CONFIGS: Final = config_table(
         "max.compaction.lag.ms",
         ConfigKind.LONG,
         str(LONG_MAX),
-        "The longest that a record may stay out of compaction.",
+        "The longest time that a record can remain uncompacted.",
         low=1,
         broker_names=("log.cleaner.max.compaction.lag.ms",),
     ),
@@ -296,7 +296,7 @@ TOPIC_CONFIGS: Final = config_table(
         "max.message.bytes",
         ConfigKind.INT,
         str(limits.MESSAGE_BYTES_DEFAULT),
-        "The largest batch, as it is sent (compressed or not).",
+        "The largest batch, as sent by the producer (compressed or not).",
         low=0,
         broker_names=("message.max.bytes",),
     ),
@@ -320,7 +320,7 @@ TOPIC_CONFIGS: Final = config_table(
         "message.timestamp.type",
         ConfigKind.STRING,
         TimestampType.CREATE_TIME.value,
-        "Whose clock a record's timestamp is from: the producer's or the broker's.",
+        "The source of a record's timestamp: the clock of the producer or of the broker.",
         choices=tuple(one.value for one in TimestampType),
         broker_names=("log.message.timestamp.type",),
     ),
@@ -328,7 +328,7 @@ TOPIC_CONFIGS: Final = config_table(
         "min.cleanable.dirty.ratio",
         ConfigKind.DOUBLE,
         "0.5",
-        "How much of the log must be new since the last compaction before the next one is worth it.",
+        "The fraction of the log that must be new since the last compaction before it is compacted again.",
         low=0,
         high=1,
         broker_names=("log.cleaner.min.cleanable.ratio",),
@@ -337,7 +337,7 @@ TOPIC_CONFIGS: Final = config_table(
         "min.compaction.lag.ms",
         ConfigKind.LONG,
         "0",
-        "The least time that a record stays out of compaction.",
+        "The shortest time that a record remains uncompacted.",
         low=0,
         broker_names=("log.cleaner.min.compaction.lag.ms",),
     ),
@@ -345,7 +345,7 @@ TOPIC_CONFIGS: Final = config_table(
         "min.insync.replicas",
         ConfigKind.INT,
         "1",
-        "With acks=all, how many replicas must have a record before it is acknowledged.",
+        "With acks=all, the number of replicas that must be in sync for a record to be acknowledged.",
         low=1,
         broker_names=("min.insync.replicas",),
     ),
@@ -353,26 +353,26 @@ TOPIC_CONFIGS: Final = config_table(
         "penstock.tier.format",
         ConfigKind.STRING,
         "parquet",
-        "What the lake at penstock.tier.location is made of.",
+        "The format of the lake at penstock.tier.location.",
         choices=("parquet", "delta", "iceberg"),
     ),
     ConfigDefinition(
         "penstock.tier.group",
         ConfigKind.STRING,
         "",
-        "The group whose committed offsets say up to where the lake has this topic: what lies behind them is never dropped by retention.",
+        "The group whose committed offsets show how much of this topic is in the lake: retention never deletes later records.",
     ),
     ConfigDefinition(
         "penstock.tier.location",
         ConfigKind.STRING,
         "",
-        "The lake that holds this topic's older records, as a path or URI that Spark can reach; empty is no tier. Set by 'penstock pipeline archive --tier'.",
+        "The lake with the older records of this topic, as a path or URI that Spark can reach; empty: no tier. Set by 'penstock pipeline archive --tier'.",
     ),
     ConfigDefinition(
         "preallocate",
         ConfigKind.BOOLEAN,
         "false",
-        f"Reserve the file of a segment at once.{_KEPT}: files grow as they are written.",
+        f"Preallocate the file of a segment.{_KEPT}: files grow as they are written.",
         is_inert=True,
         broker_names=("log.preallocate",),
     ),
@@ -380,28 +380,28 @@ TOPIC_CONFIGS: Final = config_table(
         "remote.log.copy.disable",
         ConfigKind.BOOLEAN,
         "false",
-        "Stop copying to Kafka's remote storage. There is none here; see penstock.tier.location.",
+        "Stop copying to Kafka's remote storage. Not supported; see penstock.tier.location.",
         fixed=True,
     ),
     ConfigDefinition(
         "remote.log.delete.on.disable",
         ConfigKind.BOOLEAN,
         "false",
-        "Drop what Kafka's remote storage holds when it is turned off. There is none here.",
+        "Delete the data in Kafka's remote storage when it is disabled. Not supported.",
         fixed=True,
     ),
     ConfigDefinition(
         "remote.storage.enable",
         ConfigKind.BOOLEAN,
         "false",
-        "Keep old segments in Kafka's remote storage. There is none here: penstock.tier.location keeps old records in a lake.",
+        "Keep old segments in Kafka's remote storage. Not supported: penstock.tier.location keeps old records in a lake.",
         fixed=True,
     ),
     ConfigDefinition(
         "retention.bytes",
         ConfigKind.LONG,
         str(NO_LIMIT),
-        "How many bytes a partition keeps with cleanup.policy=delete; -1 is no limit.",
+        "The number of bytes that a partition retains with cleanup.policy=delete; -1: no limit.",
         low=NO_LIMIT,
         broker_names=("log.retention.bytes",),
     ),
@@ -409,7 +409,7 @@ TOPIC_CONFIGS: Final = config_table(
         "retention.ms",
         ConfigKind.LONG,
         str(7 * DAY_MS),
-        "How long records are kept with cleanup.policy=delete; -1 is for ever.",
+        "How long records are retained with cleanup.policy=delete; -1: forever.",
         low=NO_LIMIT,
         broker_names=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
     ),
@@ -417,7 +417,7 @@ TOPIC_CONFIGS: Final = config_table(
         "segment.bytes",
         ConfigKind.INT,
         str(limits.SEGMENT_BYTES_DEFAULT),
-        "The size at which a new segment file is begun. Retention and compaction work on whole segments.",
+        "The size at which a new segment starts. Retention and compaction work on whole segments.",
         low=limits.SEGMENT_BYTES_MIN,
         high=limits.SEGMENT_BYTES_MAX,
         broker_names=("log.segment.bytes",),
@@ -435,7 +435,7 @@ TOPIC_CONFIGS: Final = config_table(
         "segment.jitter.ms",
         ConfigKind.LONG,
         "0",
-        f"The most by which segment.ms is shortened at random.{_KEPT}.",
+        f"The maximum random reduction of segment.ms.{_KEPT}.",
         low=0,
         is_inert=True,
         broker_names=("log.roll.jitter.ms", "log.roll.jitter.hours"),
@@ -444,7 +444,7 @@ TOPIC_CONFIGS: Final = config_table(
         "segment.ms",
         ConfigKind.LONG,
         str(7 * DAY_MS),
-        "The age at which a new segment file is begun, so that old records can be dropped or compacted.",
+        "The age at which a new segment starts, so that old records can be deleted or compacted.",
         low=1,
         broker_names=("log.roll.ms", "log.roll.hours"),
     ),
@@ -452,7 +452,7 @@ TOPIC_CONFIGS: Final = config_table(
         "unclean.leader.election.enable",
         ConfigKind.BOOLEAN,
         "false",
-        "Let a replica lead that may miss acknowledged records, rather than nobody. Without effect on a broker that is alone.",
+        "Allow a replica that may lack acknowledged records to become the leader if no other can. Has no effect on a single broker.",
         broker_names=("unclean.leader.election.enable",),
     ),
 )

@@ -13,7 +13,7 @@ def delete_records(partition: Partition, before_offset: int) -> int:
     """Forget every record below ``before_offset``, for good once this returns; gives back the first offset that is left."""
     topic = partition.topic
     if topic.internal:
-        raise PenstockError(Reason.INVALID_TOPIC, f"{topic.name} is the broker's own topic: its records stay.")
+        raise PenstockError(Reason.INVALID_TOPIC, f"{topic.name} is an internal topic: its records cannot be deleted.")
     if CleanupPolicy.DELETE not in topic.config.cleanup:
         raise PenstockError(
             Reason.POLICY_VIOLATION,
@@ -24,7 +24,7 @@ def delete_records(partition: Partition, before_offset: int) -> int:
     if not 0 <= offset <= end:
         raise PenstockError(
             Reason.OFFSET_OUT_OF_RANGE,
-            f"Records can be deleted up to offset {end}, not {offset}. Use -1 for all of them.",
+            f"Records can be deleted up to offset {end}, not {offset}. Use -1 for all records.",
         )
     if offset > partition.log.start_offset:
         partition.log.delete_before(offset)

@@ -75,5 +75,5 @@ def peers_of(broker: "Broker") -> "Peers":
     """The way to other nodes; LEADER_NOT_AVAILABLE before there is one."""
     peers = broker.peers
     if peers is None:
-        raise PenstockError(Reason.LEADER_NOT_AVAILABLE, "This node is not one of the cluster yet. Try again.")
+        raise PenstockError(Reason.LEADER_NOT_AVAILABLE, "This node has not joined the cluster yet. Try again.")
     return peers

@@ -130,8 +130,7 @@ class Partition(Replica):
             )
             raise PenstockError(
                 Reason.NOT_ENOUGH_REPLICAS,
-                f"topic {self.topic.name} wants {wanted} replicas in sync and {self.topic.name}/{self.index} has {count}; start the "
-                f"nodes that are missing (penstock cluster status){others}",
+                f"topic {self.topic.name} requires {wanted} in-sync replicas, but {self.topic.name}/{self.index} has {count}; start the missing nodes (penstock cluster status){others}",
             )
 
     def _is_repeated_or_expected(self, batch: Buffer) -> bool:
@@ -206,7 +205,7 @@ class Partition(Replica):
         if bad:
             raise PenstockError(
                 Reason.INVALID_RECORD,
-                f"record {bad[0][0]} of the batch has no key, and topic {self.topic.name} is compacted: give every record a key",
+                f"record {bad[0][0]} of the batch has no key, but topic {self.topic.name} is compacted: every record needs a key",
                 bad,
             )
 
@@ -380,7 +379,7 @@ def too_large(size_bytes: int, bytes_max: int) -> PenstockError:
     return PenstockError(
         Reason.RECORDS_TOO_LARGE,
         f"a batch of {size_bytes} bytes is over the topic's max.message.bytes of {bytes_max}; "
-        "send smaller batches or raise the topic's setting",
+        "send smaller batches or raise this setting of the topic",
     )
 
 

@@ -64,7 +64,7 @@ class ProducerIds:
                 found = self._ids.popleft()
                 if found > self._highest:
                     return found
-        raise PenstockError(Reason.REQUEST_TIMED_OUT, "Other nodes took all producer ids meanwhile. Try again.")
+        raise PenstockError(Reason.REQUEST_TIMED_OUT, "Other nodes took all producer ids at the same time. Try again.")
 
     async def _take_block(self) -> range:
         """A block, or nothing when somebody else was quicker."""

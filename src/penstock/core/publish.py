@@ -142,14 +142,11 @@ class Publisher:
             broker.access.require_topic(caller, Action.WRITE, topic)
         found = broker.topics.require(topic)
         if found.internal:
-            raise PenstockError(
-                Reason.INVALID_TOPIC, f"{topic} is the broker's own topic; publish to a topic of your own"
-            )
+            raise PenstockError(Reason.INVALID_TOPIC, f"{topic} is an internal topic; publish to another topic")
         if acks is Acks.ALL and found.min_in_sync > found.replication_factor:
             raise PenstockError(
                 Reason.NOT_ENOUGH_REPLICAS,
-                f"topic {topic} wants {found.min_in_sync} replicas in sync and has {found.replication_factor}; lower its "
-                "min.insync.replicas, give it more replicas, or send with acks=leader",
+                f"topic {topic} requires {found.min_in_sync} in-sync replicas, but has {found.replication_factor} replicas; lower its min.insync.replicas, add replicas, or send with acks=leader",
             )
         call = _Call(caller, records, acks, done)
         for index, places in self._share_out(found, call).items():
@@ -223,7 +220,7 @@ class Publisher:
             raise PenstockError(
                 Reason.RECORDS_TOO_LARGE,
                 f"a record that takes {size} bytes is over the topic's max.message.bytes of {config.max_message_bytes}; "
-                "send smaller records or raise the topic's setting",
+                "send smaller records or raise this setting of the topic",
             )
         if len(headers) > RECORD_HEADERS_MAX:
             raise PenstockError(
@@ -232,7 +229,7 @@ class Publisher:
             )
         if key is None and config.is_compacted:
             raise PenstockError(
-                Reason.INVALID_RECORD, f"topic {topic.name} is compacted: give every record a key", [(0, "no key")]
+                Reason.INVALID_RECORD, f"topic {topic.name} is compacted: every record needs a key", [(0, "no key")]
             )
         if timestamp_ms is not None and config.timestamp_type is not TimestampType.LOG_APPEND_TIME:
             now_ms = self._broker.clock.now_ms()
@@ -240,8 +237,7 @@ class Publisher:
             if timestamp_ms < 0 or timestamp_ms - now_ms > after_ms or now_ms - timestamp_ms > before_ms:
                 raise PenstockError(
                     Reason.INVALID_TIMESTAMP,
-                    f"timestamp {timestamp_ms} is too far from the broker's clock ({now_ms}); send milliseconds since "
-                    "1970, or none",
+                    f"timestamp {timestamp_ms} is too far from the broker's clock ({now_ms}); send milliseconds since 1970, or no timestamp",
                 )
 
     def _gather(self, topic: Topic, index: int, call: _Call, places: list[int]) -> None:

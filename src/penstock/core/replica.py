@@ -68,7 +68,7 @@ class Replica:
         if self.is_staging:
             raise PenstockError(
                 Reason.INVALID_TOPIC,
-                f"{self.topic.name} holds what a sink has not committed yet; read the topics that it commits to",
+                f"{self.topic.name} contains records that a sink has not committed yet; read the sink's target topics",
             )
         if self.high_watermark < offset <= self.log.next_offset:
             return Slice(b"", offset)

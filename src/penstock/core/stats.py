@@ -129,7 +129,8 @@ def group_status(broker: "Broker", group: str) -> GroupStatus:
         raise PenstockError(described.reason)
     if described.state is GroupState.DEAD:
         raise PenstockError(
-            Reason.GROUP_ID_NOT_FOUND, f"There is no group {group[:64]!a}. It begins with its first commit or member."
+            Reason.GROUP_ID_NOT_FOUND,
+            f"There is no group {group[:64]!a}. A group exists once it has a commit or a member.",
         )
     members = tuple(
         MemberStatus(

@@ -175,12 +175,12 @@ def _check_tier(config: TopicConfig, group: GroupId) -> None:
     if not group:
         raise PenstockError(
             Reason.INVALID_CONFIG,
-            "penstock.tier.location needs penstock.tier.group beside it: without the offsets of that group nobody knows what is archived.",
+            "penstock.tier.location also requires penstock.tier.group: the offsets of that group show what is archived.",
         )
     if config.is_compacted:
         raise PenstockError(
             Reason.INVALID_CONFIG,
-            "a compacted topic cannot have a tier: compaction drops records before they are archived. "
+            "a compacted topic cannot have a tier: compaction deletes records before they are archived. "
             "Set cleanup.policy to delete, or delete penstock.tier.location.",
         )
 
@@ -190,7 +190,7 @@ def _definition(name: str) -> ConfigDefinition:
     if definition is None:
         raise PenstockError(
             Reason.INVALID_CONFIG,
-            f"There is no topic config {name[:100]!r}. Ask for the topic's configs to see their names.",
+            f"There is no topic config {name[:100]!r}. Describe the topic's configs to see their names.",
         )
     return definition
 
@@ -232,7 +232,7 @@ def change_values(
     for change in changes:
         if change.name in seen:
             raise PenstockError(
-                Reason.INVALID_REQUEST, f"{change.name[:100]} is changed twice in one request. Name it once."
+                Reason.INVALID_REQUEST, f"{change.name[:100]} is changed twice in one request. Change it once."
             )
         seen.add(change.name)
         definition = definition_of(change.name)
@@ -241,7 +241,7 @@ def change_values(
             continue
         if change.value is None:
             raise PenstockError(
-                Reason.INVALID_REQUEST, f"{change.name} needs a value. Delete the config to go back to its default."
+                Reason.INVALID_REQUEST, f"{change.name} needs a value. Delete the config to restore its default."
             )
         if change.kind is ChangeKind.SET:
             result[change.name] = change.value
@@ -254,7 +254,8 @@ def change_values(
 def _changed_list(definition: ConfigDefinition, current: str, kind: ChangeKind, value: str) -> str:
     if definition.kind is not ConfigKind.LIST:
         raise PenstockError(
-            Reason.INVALID_CONFIG, f"{definition.name} is not a list: {kind.value} does not work on it. Set it instead."
+            Reason.INVALID_CONFIG,
+            f"{definition.name} is not a list: {kind.value} does not apply to it. Set it instead.",
         )
     items, given = split_list(current), split_list(value)
     if kind is ChangeKind.APPEND:

@@ -34,9 +34,9 @@ def check_topic_name(name: str) -> None:
     if not name:
         wrong = "is empty"
     elif name in (".", ".."):
-        wrong = "is a name that file systems keep for themselves"
+        wrong = "is reserved by file systems"
     elif len(name) > TOPIC_NAME_CHARS_MAX:
-        wrong = f"has {len(name)} characters, and {TOPIC_NAME_CHARS_MAX} is the most"
+        wrong = f"has {len(name)} characters, but the limit is {TOPIC_NAME_CHARS_MAX}"
     elif _NAME.fullmatch(name) is None:
         wrong = "has a character other than ASCII letters, digits, '.', '_' and '-'"
     else:

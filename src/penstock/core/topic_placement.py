@@ -35,7 +35,7 @@ class AlonePlacer:
         if replication_factor != 1:
             raise PenstockError(
                 Reason.INVALID_REPLICATION_FACTOR,
-                f"The replication factor cannot be {replication_factor}: this broker is alone. Use 1, or -1 for the default.",
+                f"The replication factor cannot be {replication_factor}: this is a single broker. Use 1, or -1 for the default.",
             )
         return [alone(self._node_id)] * count
 
@@ -49,6 +49,6 @@ class AlonePlacer:
             if list(nodes) != [self._node_id]:
                 raise PenstockError(
                     Reason.INVALID_REPLICA_ASSIGNMENT,
-                    f"A partition cannot be assigned to {list(nodes)}: this broker, {self._node_id}, is alone.",
+                    f"A partition cannot be assigned to {list(nodes)}: broker {self._node_id} is a single broker.",
                 )
         return [alone(self._node_id)] * len(assignments)

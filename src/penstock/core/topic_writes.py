@@ -176,7 +176,7 @@ class TopicWrites:
 
 def _changed_meanwhile(name: str) -> PenstockError:
     return PenstockError(
-        Reason.REQUEST_TIMED_OUT, f"Topic {name} kept being changed by somebody else meanwhile. Try again."
+        Reason.REQUEST_TIMED_OUT, f"Topic {name} was changed by other clients at the same time. Try again."
     )
 
 

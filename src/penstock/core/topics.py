@@ -320,7 +320,7 @@ class Topics:
         if is_reserved(new.name) and not internal:
             raise PenstockError(
                 Reason.INVALID_TOPIC,
-                f"{new.name} is the broker's own topic, made when it is needed. Choose another name.",
+                f"{new.name} is an internal topic, which is created when it is needed. Choose another name.",
             )
         existing = self.get(new.name)
         if existing is not None:
@@ -335,7 +335,7 @@ class Topics:
         overrides = self._check_overrides(new)
         if len(self) + len(self._creating) >= self.settings.limits.topics_max:
             raise PenstockError(
-                Reason.POLICY_VIOLATION, f"There are {len(self)} topics, which is the most. Delete some first."
+                Reason.POLICY_VIOLATION, f"There are {len(self)} topics, which is the limit. Delete some first."
             )
         self._check_room(count)
         now_ms = self._clock.now_ms()
@@ -363,7 +363,7 @@ class Topics:
         """Delete a topic and everything about it; gives back what it was."""
         topic = self.require(name)
         if topic.internal and not internal:
-            raise PenstockError(Reason.INVALID_REQUEST, f"{name} is the broker's own topic and cannot be deleted.")
+            raise PenstockError(Reason.INVALID_REQUEST, f"{name} is an internal topic and cannot be deleted.")
         await self.writes.delete(name, topic.topic_id, self._clock.now_ms())
         return topic
 
@@ -380,7 +380,7 @@ class Topics:
         topic = self.require(name)
         if topic.internal and not internal:
             raise PenstockError(
-                Reason.INVALID_REQUEST, f"{name} is the broker's own topic: its number of partitions is fixed."
+                Reason.INVALID_REQUEST, f"{name} is an internal topic: its number of partitions is fixed."
             )
 
         def grow(record: TopicRecord) -> tuple[TopicRecord, list[Operation]]:
@@ -472,7 +472,7 @@ class Topics:
         if other is not None and other != name:
             raise PenstockError(
                 Reason.INVALID_TOPIC,
-                f"Topic {name} collides with topic {other}: '.' and '_' count as the same. Choose another name.",
+                f"Topic {name} collides with topic {other}: '.' and '_' are treated as the same character. Choose another name.",
             )
 
     def _placed(self, new: NewTopic) -> list[PartitionRecord]:
@@ -480,13 +480,13 @@ class Topics:
             if new.partition_count != UNSET or new.replication_factor != UNSET:
                 raise PenstockError(
                     Reason.INVALID_REQUEST,
-                    "Give either the replicas of each partition or the two numbers, and -1 for both numbers otherwise.",
+                    "Specify either the replicas of each partition or the two numbers. With replicas, both numbers must be -1.",
                 )
             count = len(new.assignments)
             if sorted(new.assignments) != list(range(count)):
                 raise PenstockError(
                     Reason.INVALID_REPLICA_ASSIGNMENT,
-                    "The partitions of an assignment must be 0, 1, 2 and so on, with none left out.",
+                    "The partitions of an assignment must be 0, 1, 2 and so on, without gaps.",
                 )
             self._check_count(count)
             return self.placer.assigned([new.assignments[index] for index in range(count)])
@@ -522,24 +522,24 @@ class Topics:
         if count <= now:
             raise PenstockError(
                 Reason.INVALID_PARTITIONS,
-                f"Topic {name} can only grow: its number of partitions is {now}, and {count} is not more.",
+                f"Topic {name} cannot have {count} partitions: it already has {now}, and the number can only increase.",
             )
         if count > PARTITIONS_PER_TOPIC_MAX:
             raise PenstockError(
                 Reason.INVALID_PARTITIONS,
-                f"A topic has at the most {PARTITIONS_PER_TOPIC_MAX} partitions, not {count}.",
+                f"A topic has at most {PARTITIONS_PER_TOPIC_MAX} partitions, not {count}.",
             )
         if assignments is None:
             return self.placer.spread(count - now, topic.replication_factor)
         if len(assignments) != count - now:
             raise PenstockError(
                 Reason.INVALID_REPLICA_ASSIGNMENT,
-                f"{count - now} partitions would be added, but {len(assignments)} assignments are given. Give one for each.",
+                f"{count - now} partitions would be added, but {len(assignments)} assignments were specified. Specify one for each.",
             )
         if any(len(nodes) != topic.replication_factor for nodes in assignments):
             raise PenstockError(
                 Reason.INVALID_REPLICA_ASSIGNMENT,
-                f"The partitions of topic {name} have {topic.replication_factor} replicas each. Name as many nodes for each new one.",
+                f"The partitions of topic {name} have {topic.replication_factor} replicas each. Name the same number of nodes for each new partition.",
             )
         return self.placer.assigned(assignments)
 
@@ -549,7 +549,5 @@ def without_nulls(configs: Mapping[str, str | None]) -> dict[str, str]:
     given = {name: value for name, value in configs.items() if value is not None}
     if len(given) < len(configs):
         missing = next(name for name, value in configs.items() if value is None)
-        raise PenstockError(
-            Reason.INVALID_CONFIG, f"{missing} needs a value. Leave the config out to have its default."
-        )
+        raise PenstockError(Reason.INVALID_CONFIG, f"{missing} needs a value. Omit the config to use its default.")
     return given

@@ -73,7 +73,7 @@ class FrameReader:
         (size,) = _LENGTH.unpack_from(self.buffer, self.start)
         if not FRAME_BYTES_MIN <= size <= self.frame_bytes_max:
             raise ProtocolViolation(
-                f"a frame of {size} bytes (allowed: {FRAME_BYTES_MIN} to {self.frame_bytes_max}); is this a Kafka client?"
+                f"a frame of {size} bytes (allowed: {FRAME_BYTES_MIN} to {self.frame_bytes_max}); check that this is a Kafka client"
             )
         end: int = start + size
         if end > self.end:

@@ -206,7 +206,7 @@ def _refusal(batch: Buffer, header: BatchHeader) -> PenstockError:
     if header.length + LENGTH_END != size:
         return PenstockError(
             Reason.CORRUPT_RECORDS,
-            f"the batch says {header.length + LENGTH_END} bytes and {size} came; send one batch",
+            f"the batch declares {header.length + LENGTH_END} bytes, but {size} arrived; send one batch",
         )
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         return PenstockError(
@@ -216,21 +216,21 @@ def _refusal(batch: Buffer, header: BatchHeader) -> PenstockError:
     if header.record_count > BATCH_RECORDS_MAX:
         return PenstockError(
             Reason.RECORDS_TOO_LARGE,
-            f"a batch has at most {BATCH_RECORDS_MAX} records, not {header.record_count}; send several",
+            f"a batch has at most {BATCH_RECORDS_MAX} records, not {header.record_count}; send several batches",
         )
     if header.base_offset != 0:
         return PenstockError(
             Reason.INVALID_RECORD,
-            f"a produced batch starts at offset 0, not {header.base_offset}; the leader places it",
+            f"a produced batch starts at offset 0, not {header.base_offset}; the leader assigns the offset",
         )
     if header.attributes & COMPRESSION_MASK > Compression.ZSTD:
         return PenstockError(Reason.UNSUPPORTED_COMPRESSION_TYPE, "use none, gzip, snappy, lz4 or zstd")
     if header.attributes & CONTROL_BIT:
-        return PenstockError(Reason.INVALID_RECORD, "control batches are written by the broker alone")
+        return PenstockError(Reason.INVALID_RECORD, "control batches are written only by the broker")
     if header.attributes & NOT_A_PRODUCERS_BITS and crc_matches(batch):
         return attributes_refused(header)
     return PenstockError(
-        Reason.CORRUPT_RECORDS, "the checksum does not match: the batch was damaged on its way; send it again"
+        Reason.CORRUPT_RECORDS, "the checksum does not match: the batch was damaged in transit; send it again"
     )
 
 

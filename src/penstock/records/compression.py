@@ -142,5 +142,5 @@ def _decompress_snappy_block(block: memoryview, bytes_max: int) -> bytes:
 
 def _too_large(bytes_max: int) -> PenstockError:
     return PenstockError(
-        Reason.RECORDS_TOO_LARGE, f"the records open to more than {bytes_max} bytes; send smaller batches"
+        Reason.RECORDS_TOO_LARGE, f"the records decompress to more than {bytes_max} bytes; send smaller batches"
     )

@@ -82,7 +82,7 @@ def read_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
     size = len(data)
     count = header.record_count
     if count < 0 or count * RECORD_BYTES_MIN > size:
-        raise corrupt(f"{count} records cannot be in {size} bytes")
+        raise corrupt(f"{count} records do not fit into {size} bytes")
     offset_delta_max = header.last_offset_delta
     offset_delta = -1
     position = 0
@@ -97,7 +97,7 @@ def read_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
             length = (number >> 1) ^ -(number & 1)
             end = position + length
             if length < RECORD_BYTES_MIN - 1 or end > size:
-                raise corrupt(f"record {index} says {length} bytes of {size - position}")
+                raise corrupt(f"record {index} declares {length} bytes, but {size - position} are left")
             number = data[position + 1]  # behind the attributes, which have no bit in use
             position += 2
             if number > 127:
@@ -112,7 +112,7 @@ def read_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
             # Two records at one offset would be one to whoever acknowledges, and compress to nothing: a million in a kilobyte.
             if not previous < offset_delta <= offset_delta_max:
                 raise corrupt(
-                    f"record {index} has offset delta {offset_delta} behind {previous}, of {offset_delta_max}"
+                    f"record {index} has offset delta {offset_delta} after {previous}, with a maximum of {offset_delta_max}"
                 )
             number = data[position]
             position += 1
@@ -137,7 +137,7 @@ def read_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
             yield start, end, timestamp_delta, offset_delta_at, offset_delta, key, value, position
             position = end
     except IndexError:
-        raise corrupt("the records end in the middle of one") from None
+        raise corrupt("the records end in the middle of a record") from None
     if position != size:
         raise corrupt(f"{size - position} bytes follow the last record")
 
@@ -147,21 +147,21 @@ def read_headers(data: bytes, position: int, end: int) -> Headers:
     try:
         count, position = read_varint(data, position)
         if not 0 <= count * 2 <= end - position:
-            raise corrupt(f"{count} headers cannot be in {end - position} bytes")
+            raise corrupt(f"{count} headers do not fit into {end - position} bytes")
         if count > RECORD_HEADERS_MAX:
             raise corrupt(f"{count} headers are too many: a record has at most {RECORD_HEADERS_MAX}")
         headers: list[tuple[str, bytes | None]] = []
         for _ in range(count):
             length, position = read_varint(data, position)
             if not 0 <= length <= end - position:
-                raise corrupt(f"a header name of {length} bytes where {end - position} are left")
+                raise corrupt(f"a header name has {length} bytes, but {end - position} are left")
             name = data[position : position + length].decode()
             length, position = read_varint(data, position + length)
             if length == -1:
                 headers.append((name, None))
                 continue
             if not 0 <= length <= end - position:
-                raise corrupt(f"a header value of {length} bytes where {end - position} are left")
+                raise corrupt(f"a header value has {length} bytes, but {end - position} are left")
             headers.append((name, data[position : position + length]))
             position += length
     except IndexError:
@@ -184,7 +184,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 def corrupt(text: str) -> PenstockError:
     """The refusal of a batch that is not what its CRC vouches for."""
-    return PenstockError(Reason.CORRUPT_RECORDS, f"the batch is malformed: {text}; check the client that made it")
+    return PenstockError(Reason.CORRUPT_RECORDS, f"the batch is malformed: {text}; check the client that created it")
 
 
 def _read_more(data: bytes, position: int, number: int) -> tuple[int, int]:

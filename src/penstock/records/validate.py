@@ -11,7 +11,7 @@ def check_keys(batch: Buffer, header: BatchHeader, bytes_max: int) -> list[tuple
     Raises CORRUPT_RECORDS or RECORDS_TOO_LARGE when the batch cannot be opened within ``bytes_max``.
     """
     return [
-        (index, "a record in a compacted topic needs a key; send it with one")
+        (index, "a record in a compacted topic needs a key; add a key")
         for index, (_, _, _, _, _, key, _, _) in enumerate(read_spans(open_records(batch, header, bytes_max), header))
         if key is None
     ]

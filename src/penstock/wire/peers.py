@@ -73,7 +73,7 @@ def decode_hello(data: bytes) -> Hello:
     try:
         hello = msgspec.json.decode(data, type=Hello)
     except msgspec.MsgspecError as error:
-        raise ProtocolViolation(f"this is no node's greeting: {error}") from None
+        raise ProtocolViolation(f"this is not a valid greeting of a node: {error}") from None
     if len(hello.nonce) != NONCE_BYTES:
         raise ProtocolViolation(f"a nonce has {NONCE_BYTES} bytes")
     return hello
@@ -84,7 +84,7 @@ def decode_challenge(data: bytes) -> Challenge:
     try:
         return msgspec.json.decode(data, type=Challenge)
     except msgspec.MsgspecError as error:
-        raise ProtocolViolation(f"this is no node's answer: {error}") from None
+        raise ProtocolViolation(f"this is not a valid response of a node: {error}") from None
 
 
 def decode_proof(data: bytes) -> Proof:
@@ -92,7 +92,7 @@ def decode_proof(data: bytes) -> Proof:
     try:
         return msgspec.json.decode(data, type=Proof)
     except msgspec.MsgspecError as error:
-        raise ProtocolViolation(f"this is no node's proof: {error}") from None
+        raise ProtocolViolation(f"this is not a valid proof of a node: {error}") from None
 
 
 # What is asked of a leader.
@@ -268,7 +268,7 @@ def decode_peer_request(api: int, body: memoryview) -> tuple[Head, bytearray]:
     kind = HEADS.get(api)
     start = _HEAD_LENGTH_BYTES + int.from_bytes(body[:_HEAD_LENGTH_BYTES], "big")
     if kind is None or start > len(body):
-        raise ProtocolViolation(f"this is no request of API {api}")
+        raise ProtocolViolation(f"this is not a request of API {api}")
     return _decode(body[_HEAD_LENGTH_BYTES:start], kind), bytearray(body[start:])
 
 
@@ -291,7 +291,7 @@ def _decode(data: memoryview, kind: type[H]) -> H:
     try:
         return msgspec.msgpack.decode(data, type=kind)
     except msgspec.MsgspecError as error:
-        raise ProtocolViolation(f"this is no {kind.__name__}: {error}") from None
+        raise ProtocolViolation(f"this is not a valid {kind.__name__}: {error}") from None
 
 
 # What a follower knows of its part, in the field of a fetch that in Kafka names its directory.

@@ -105,7 +105,7 @@ def test_a_second_subscription_of_the_same_consumer_replaces_the_first(client, o
     ):
         with refused(
             StatusCode.ABORTED,
-            "Another subscription of 'c' took this one's place. Give every consumer of a group an id of its own.",
+            "Another subscription of 'c' replaced this one. Use a unique id for each consumer of a group.",
         ):
             next(first)
         client.publish(topic=topic, payload=b"x")

@@ -100,7 +100,7 @@ def test_a_commit_of_an_offset_that_cannot_exist_is_refused_and_changes_nothing(
     for offset in (2**63, 2**64 - 1):
         with refused(
             StatusCode.OUT_OF_RANGE,
-            f"offset {offset} cannot be committed; commit an offset from 0 to 9223372036854775807",
+            f"offset {offset} cannot be committed; use an offset from 0 to 9223372036854775807",
         ):
             original.commit(topic=topic, consumer_group="g", offset=offset)
     with original.subscribed(topic=topic, consumer_group="g", consumer_id="c") as stream:
@@ -131,7 +131,7 @@ def test_after_a_commit_past_the_end_a_group_reads_from_there(original, topic) -
 
 def test_a_commit_needs_a_group(original, topic) -> None:
     original.create_topic(name=topic)
-    with refused(StatusCode.INVALID_ARGUMENT, "consumer_group is empty: name the group"):
+    with refused(StatusCode.INVALID_ARGUMENT, "consumer_group is empty: specify the group"):
         original.commit(topic=topic, offset=0)
 
 

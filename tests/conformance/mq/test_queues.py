@@ -188,17 +188,17 @@ def test_group_status_shows_the_queue(client, others, queue) -> None:
 @pytest.mark.parametrize(
     ("call", "fields", "text"),
     [
-        ("Ack", {"consumer_group": "g", "consumer_id": "w"}, "offsets is empty: name the records"),
-        ("Ack", {"consumer_id": "w", "offsets": [0]}, "consumer_group is empty: name the group"),
+        ("Ack", {"consumer_group": "g", "consumer_id": "w"}, "offsets is empty: specify the records"),
+        ("Ack", {"consumer_id": "w", "offsets": [0]}, "consumer_group is empty: specify the group"),
         (
             "Nack",
             {"consumer_group": "g", "offsets": [0]},
-            "consumer_id is empty: give the one of the subscription, which is in its initial metadata",
+            "consumer_id is empty: use the id of the subscription, which is in its initial metadata",
         ),
         (
             "Ack",
             {"consumer_group": "g", "consumer_id": "w", "offsets": [0, 1], "cumulative": True},
-            "a cumulative ack has one offset: the last of those it is for",
+            "a cumulative ack has exactly one offset: the last record to ack",
         ),
         (
             "Extend",
@@ -208,7 +208,7 @@ def test_group_status_shows_the_queue(client, others, queue) -> None:
         (
             "DeliveryStatus",
             {"consumer_group": "g", "offset": 1, "message_id": "t/0@1"},
-            "message_id says topic, partition and offset: give either the one or the three",
+            "message_id includes topic, partition and offset: set either message_id or the other three",
         ),
     ],
 )
@@ -220,7 +220,7 @@ def test_what_a_worker_cannot_mean_is_refused(client, queue, call, fields, text)
 def test_an_id_that_is_none_is_refused(client) -> None:
     with refused(
         StatusCode.INVALID_ARGUMENT,
-        "'42' is not a message id; give the id of a message, or its place such as orders/0@42",
+        "'42' is not a message id; use the id of a message, or its position such as orders/0@42",
     ):
         client.call("DeliveryStatus", consumer_group="g", message_id="42")
 
@@ -229,7 +229,7 @@ def test_a_worker_cannot_choose_where_to_start(client, queue) -> None:
     with (
         refused(
             StatusCode.INVALID_ARGUMENT,
-            "a queue gives what is not finished: with lease_ms leave replay_offset, replay_timestamp and partitions out",
+            "a queue delivers all unfinished records: with lease_ms, remove replay_offset, replay_timestamp and partitions",
         ),
         client.subscribed(**names(queue), lease_ms=LONG_MS, replay_offset=0) as stream,
     ):
@@ -276,7 +276,7 @@ def test_an_id_of_a_topic_that_is_gone_is_not_found(client, topic) -> None:
     client.call("DeleteTopic", name=topic)
     client.create_topic(name=topic)
     assert client.publish(topic=topic, payload=b"x").message_id != message_id
-    text = f"No topic has a message {message_id}: its topic was deleted, or the id is of another cluster"
+    text = f"No topic has a message {message_id}: its topic was deleted, or the id is from another cluster"
     with refused(StatusCode.NOT_FOUND, text):
         client.call("DeliveryStatus", consumer_group="g", message_id=message_id)
 

@@ -57,7 +57,7 @@ def test_a_replay_from_where_nothing_will_be_for_long_is_refused(client, filled)
     with (
         refused(
             StatusCode.OUT_OF_RANGE,
-            f"replay_offset is 11, and {filled}/0 ends at 10; give an offset from 0 to 10",
+            f"replay_offset is 11, and {filled}/0 ends at 10; use an offset from 0 to 10",
         ),
         client.subscribed(topic=filled, replay_offset=11) as stream,
     ):
@@ -71,17 +71,17 @@ def test_a_replay_from_where_nothing_will_be_for_long_is_refused(client, filled)
         (
             {"replay_timestamp": -1},
             StatusCode.INVALID_ARGUMENT,
-            "replay_timestamp is -1; give seconds since 1970",
+            "replay_timestamp is -1; use seconds since 1970",
         ),
         (
             {"replay_offset": 1, "replay_timestamp": 1},
             StatusCode.INVALID_ARGUMENT,
-            "replay_offset and replay_timestamp are both given: a replay starts at one of them",
+            "replay_offset and replay_timestamp are both set: set only one of them",
         ),
         (
             {"consumer_group": "g", "partitions": [0]},
             StatusCode.INVALID_ARGUMENT,
-            "the members of a group share all partitions: leave partitions out, or consumer_group",
+            "the members of a group share all partitions: remove partitions, or consumer_group",
         ),
     ],
 )

@@ -50,10 +50,10 @@ def test_settings_of_a_topic_are_those_of_kafka(client, broker, topic) -> None:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"partitions": -1}, "a topic cannot have -1 partitions; leave it out to have one"),
+        ({"partitions": -1}, "a topic cannot have -1 partitions; omit the field for one partition"),
         (
             {"retention_ms": 1, "configs": {"retention.ms": "1"}},
-            "retention.ms is given twice, also as retention_ms; give it once",
+            "retention.ms is set twice, also as retention_ms; set it once",
         ),
     ],
 )
@@ -149,5 +149,5 @@ def test_group_status_tells_members_offsets_and_lag(client, others, topic) -> No
 
 
 def test_a_group_that_is_not_there_is_told_as_such(client) -> None:
-    with refused(StatusCode.NOT_FOUND, "There is no group 'nobody'. It begins with its first commit or member."):
+    with refused(StatusCode.NOT_FOUND, "There is no group 'nobody'. A group exists once it has a commit or a member."):
         client.call("GroupStatus", consumer_group="nobody")

@@ -111,7 +111,7 @@ def test_a_commit_needs_all_its_params(curl: Curl, group: str, body: object) -> 
         ({"topic_name": "nobody"}, 404, "Topic not found"),
         ({"partition": 2}, 400, "Partition not found"),
         ({"partition": -1}, 400, "Partition not found"),
-        ({"offset": -1}, 400, "offset -1 cannot be committed; commit an offset from 0 to 9223372036854775807"),
+        ({"offset": -1}, 400, "offset -1 cannot be committed; use an offset from 0 to 9223372036854775807"),
         ({"offset": "1"}, 400, "The body is not what is expected: Expected `int | null`, got `str` - at `$.offset`."),
     ],
 )
@@ -164,7 +164,7 @@ def test_a_silent_members_partitions_go_to_the_others(curl: Curl, topic: str, gr
     eventually(lambda: curl("PUT", path).body["partitions"] == [0, 1], what="the silent member's partition")
     status, body, _ = curl("PUT", f"/consumers/{group}/members/a")
     assert status == 404
-    assert body == {"error": f"a is not a member of group {group}, or was silent for too long; join again"}
+    assert body == {"error": f"a is not a member of group {group}, or its session has expired; join again"}
 
 
 @pytest.mark.parametrize("body", [None, {}, {"topic_name": "T"}, {"consumer_id": "c"}])

@@ -109,7 +109,7 @@ def test_bytes_that_are_text_come_back_as_text(curl: Curl, topic: str) -> None:
         ({"value": "x", "partition": -1}, "Partition not found"),
         (
             {"value": "?", "encoding": "base64"},
-            "The value is not base64, as its encoding says. Encode it, or leave the encoding out.",
+            "The value is not base64, but its encoding is base64. Encode it, or remove the encoding.",
         ),
         (
             {"value": "x", "acks": "some"},
@@ -317,13 +317,13 @@ def test_a_topic_is_followed_live_and_resumed(curl: Curl, topic: str) -> None:
     [
         ("?partition=2", {}, 404, "Partition not found"),
         ("?partition=x", {}, 400, "partition must be an integer from 0 to 2147483647."),
-        ("?offset=1", {}, 400, "An offset is one of a partition: give the partition too."),
+        ("?offset=1", {}, 400, "An offset requires a partition: set the partition too."),
         ("?from=tomorrow", {}, 400, "from must be earliest or latest."),
         (
             "",
             {"Last-Event-ID": "other/0@1"},
             400,
-            "Last-Event-ID is no event's of TOPIC: leave it out, or send one as it came.",
+            "Last-Event-ID is not from an event of TOPIC: remove it, or send the id of an event unchanged.",
         ),
     ],
 )

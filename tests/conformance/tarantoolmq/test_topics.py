@@ -124,11 +124,11 @@ def test_a_topic_needs_a_name(curl: Curl, body: object) -> None:
         ),
         (
             {"name": "x", "replication_factor": 3},
-            "The replication factor cannot be 3: this broker is alone. Use 1, or -1 for the default.",
+            "The replication factor cannot be 3: this is a single broker. Use 1, or -1 for the default.",
         ),
         (
             {"name": "__consumer_offsets"},
-            "__consumer_offsets is the broker's own topic, made when it is needed. Choose another name.",
+            "__consumer_offsets is an internal topic, which is created when it is needed. Choose another name.",
         ),
     ],
 )
@@ -190,4 +190,4 @@ def test_an_unknown_topic_is_not_found(curl: Curl) -> None:
 def test_the_brokers_own_topic_cannot_be_deleted(curl: Curl) -> None:
     status, body, _ = curl("DELETE", "/topics/__consumer_offsets")
     assert status == 400
-    assert body == {"error": "__consumer_offsets is the broker's own topic and cannot be deleted."}
+    assert body == {"error": "__consumer_offsets is an internal topic and cannot be deleted."}

@@ -109,7 +109,7 @@ def test_replicas_that_catch_up_need_nothing_but_patience(capsys) -> None:
 
 
 def test_a_topic_that_wants_more_in_sync_than_it_has_replicas_is_told_with_both_ways_out(capsys) -> None:
-    why = "min.insync.replicas is 3, and there can never be as many with 2 replicas"
+    why = "min.insync.replicas is 3, which is impossible with 2 replicas"
     trouble = {**TROUBLE, "topic": "strict", "leader": 1, "in_sync": [1, 2], "why": why}
     text = shown(capsys, under_min_in_sync=[trouble], under_min_in_sync_count=1)
     assert f"strict/0 is below min.insync.replicas and refusing writes with acks=all: {why}" in text

@@ -170,7 +170,7 @@ async def test_a_damaged_batch_does_not_keep_what_came_before_it_from_being_made
         await until(lambda: follower.log.synced_offset == 3, "it has them")
         good, bad = bytearray(_batch(3)), bytearray(_batch(4))
         bad[-1] ^= 1
-        with pytest.raises(PenstockError, match="came damaged from node 1"):
+        with pytest.raises(PenstockError, match="arrived damaged from node 1"):
             follower.take(bytes(good + bad), 3, 0)
         await until(lambda: follower.log.synced_offset == 4, "the good one is there for good")
 

@@ -42,4 +42,4 @@ async def test_a_log_that_ends_before_what_was_committed_lacks_something(committ
     place = TopicIdPartition(topic.topic_id, 0)
     cluster = node.cluster
     assert cluster._lacks(place, committed) is lacks
-    assert any("were committed and are not here" in report for report in node.reports) is lacks
+    assert any("were committed and are missing here" in report for report in node.reports) is lacks

@@ -52,7 +52,7 @@ async def test_another_node_says_who_works_for_the_group(tmp_path: Path) -> None
         await cluster.ready()
         await cluster.create("t", (1, 2, 3))
         group = cluster.group_of(cluster.nodes[1])
-        with pytest.raises(PenstockError, match="Node 1 works for group") as refused:
+        with pytest.raises(PenstockError, match="Node 1 coordinates group") as refused:
             await cluster.lease(cluster.nodes[2], "t", group)
         assert refused.value.reason is Reason.NOT_COORDINATOR
 

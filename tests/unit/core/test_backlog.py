@@ -65,9 +65,7 @@ async def test_without_a_group_everything_there_is_counts(start) -> None:
 async def test_the_text_says_what_the_bound_is(start) -> None:
     node = await start(records_max=3)
     await node.append("t", 0, 3)
-    with pytest.raises(
-        BacklogFull, match=r"t/0 has 3 records that nobody consumed, which is the most; try again later"
-    ):
+    with pytest.raises(BacklogFull, match=r"t/0 has 3 unconsumed records, which is the limit; try again later"):
         node.broker.backlog.check("t", 0)
 
 

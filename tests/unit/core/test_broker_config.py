@@ -25,7 +25,7 @@ def test_a_config_that_cannot_change_is_refused_by_name_with_what_to_do(name: st
     with pytest.raises(PenstockError) as refused:
         broker_config(name)
     assert refused.value.reason is Reason.INVALID_REQUEST
-    assert refused.value.text.startswith(f"{name} cannot change while the broker runs. {text}")
+    assert refused.value.text.startswith(f"{name} cannot be changed dynamically. {text}")
 
 
 @pytest.mark.parametrize("path", sorted(set(_IN_THE_FILE.values())))

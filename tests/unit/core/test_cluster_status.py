@@ -63,8 +63,8 @@ async def test_a_partition_below_its_minimum_says_what_is_missing(node: ClusterN
     await node.set_record(topic, 0, isr=((NODE, live[NODE]), (OTHER, live[OTHER])))
     status = cluster_status(node.broker)
     assert [(each.partition, each.why) for each in status.under_min_in_sync] == [
-        (0, "2 of the 3 that min.insync.replicas wants are in sync; node 9 is missing"),
-        (1, "min.insync.replicas is 3, and there can never be as many with 2 replicas"),
+        (0, "2 of the 3 replicas required by min.insync.replicas are in sync; node 9 is missing"),
+        (1, "min.insync.replicas is 3, which is impossible with 2 replicas"),
     ]
     # Nobody is missing of the second one's own.
     assert [each.partition for each in status.under_replicated] == [0]
@@ -102,10 +102,8 @@ async def test_an_offline_partition_says_which_nodes_would_bring_it_back(node: C
     assert status.offline_count == 1
     [trouble] = status.offline
     assert (trouble.in_sync, trouble.eligible) == ((OTHER,), (THIRD,))
-    assert trouble.why.startswith(
-        "nodes 8, 9 are not up, and only there is everything that was acknowledged: start one"
-    )
-    assert "node 7 is up and lacks some of it" in trouble.why
+    assert trouble.why.startswith("nodes 8, 9 are not up, and no other node has all acknowledged records: start one")
+    assert "node 7 is up but lacks some of them" in trouble.why
 
 
 async def test_a_leader_in_another_life_leads_nothing(node: ClusterNode) -> None:

@@ -87,8 +87,8 @@ async def test_topics_go_by_the_broker_then_all_brokers_then_the_configuration()
     [
         (FIRST, put(RETENTION, "-2"), Reason.INVALID_CONFIG, "log.retention.ms cannot be '-2'"),
         (FIRST, put("max.connections", "many"), Reason.INVALID_CONFIG, "an integer from 1"),
-        (FIRST, put("num.io.threads", "8"), Reason.INVALID_REQUEST, "num.io.threads cannot change"),
-        (FIRST, put("min.insync.replicas", "2"), Reason.INVALID_CONFIG, "Set it for all of them"),
+        (FIRST, put("num.io.threads", "8"), Reason.INVALID_REQUEST, "num.io.threads cannot be changed dynamically"),
+        (FIRST, put("min.insync.replicas", "2"), Reason.INVALID_CONFIG, "can only be set for all brokers"),
         (ALL_BROKERS, put("log.cleaner.min.compaction.lag.ms", "9"), Reason.INVALID_CONFIG, "cannot be above"),
         (GROUP, put("share.delivery.count.limit", "11"), Reason.INVALID_CONFIG, "from 2 to 10"),
         (GROUP, put("retention.ms", "11"), Reason.INVALID_CONFIG, "no group config 'retention.ms'"),

@@ -181,7 +181,7 @@ async def test_impossible_numbers_of_partitions_are_refused(topics: Topics, coun
 
 @pytest.mark.parametrize("factor", [0, 2, 3, -2])
 async def test_a_broker_alone_has_one_replica_of_everything(topics: Topics, factor: int) -> None:
-    assert "alone" in await refused(Reason.INVALID_REPLICATION_FACTOR, topics.create(NewTopic("t", 1, factor)))
+    assert "single broker" in await refused(Reason.INVALID_REPLICATION_FACTOR, topics.create(NewTopic("t", 1, factor)))
 
 
 async def test_partitions_may_be_assigned_by_hand_to_this_node(topics: Topics) -> None:

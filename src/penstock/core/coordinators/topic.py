@@ -96,7 +96,7 @@ class InternalTopic:
         """The partition. Its waiters may learn that this node does not lead it any more before the broker forgets it."""
         found = self._broker.partition(self.name, partition)
         if found.gone:
-            raise PenstockError(Reason.NOT_LEADER_OR_FOLLOWER, f"{self.name}/{partition} is led by another node now")
+            raise PenstockError(Reason.NOT_LEADER_OR_FOLLOWER, f"{self.name}/{partition} is now led by another node")
         return found
 
     def when_written(self, partition: int, next_offset: int, done: StoredDone) -> None:

@@ -109,7 +109,7 @@ class DeadLetters:
         if original not in self._broker.topics:
             raise PenstockError(
                 Reason.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {original}, from which these dead letters came, is gone; create it, then redrive them",
+                f"topic {original}, the origin of these dead letters, no longer exists; create it, then redrive them",
             )
         act = partial(move_back_each, self._letters, partial(self._require_write, caller))
         return self._finish(topic, wanted, max_records, act, rate_per_second, progress, done)
@@ -138,7 +138,7 @@ class DeadLetters:
         done: JobDone,
     ) -> Cancel:
         if rate_per_second < 0:
-            raise PenstockError(Reason.INVALID_REQUEST, "a rate is 0, for as fast as it goes, or so many a second")
+            raise PenstockError(Reason.INVALID_REQUEST, "a rate must be a number per second, or 0 for no limit")
         make_scan = partial(self._scan, topic, wanted, max_records)
         return self._begin(Finishing(make_scan, act, rate_per_second=rate_per_second, progress=progress, done=done))
 
@@ -176,7 +176,7 @@ class DeadLetters:
         if len(self._jobs) >= JOBS_MAX:
             raise PenstockError(
                 Reason.POLICY_VIOLATION,
-                f"{JOBS_MAX} requests about dead letters are under way, which is the most; try again in a moment",
+                f"{JOBS_MAX} requests about dead letters are running, which is the limit; try again in a moment",
             )
         self._jobs.append(job)
         # What is small is answered at once.

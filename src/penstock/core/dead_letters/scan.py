@@ -74,7 +74,7 @@ class Scan:
             if broker.clock.monotonic_ms() >= self._waits_until_ms:
                 raise PenstockError(
                     Reason.LEADER_NOT_AVAILABLE,
-                    f"the records of {topic.name} are not all on this node, and the nodes that have them do not answer; try again",
+                    f"the records of {topic.name} are partly on other nodes, which do not answer; try again",
                 )
             return
         self.has_begun = True

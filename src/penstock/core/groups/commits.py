@@ -101,7 +101,7 @@ class Commits:
         if not 0 <= item.offset <= OFFSET_MAX:
             raise PenstockError(
                 Reason.OFFSET_OUT_OF_RANGE,
-                f"offset {item.offset} cannot be committed; commit an offset from 0 to {OFFSET_MAX}",
+                f"offset {item.offset} cannot be committed; use an offset from 0 to {OFFSET_MAX}",
             )
         group = self._living(group_id)
         topic_id = self._partitions.topic_id(item.key.topic)
@@ -138,7 +138,7 @@ class Commits:
         group = self._directory.find(request.group_id)
         if group is None:
             if request.generation >= 0:
-                raise PenstockError(Reason.ILLEGAL_GENERATION, "the group has no such generation; join it again")
+                raise PenstockError(Reason.ILLEGAL_GENERATION, "the group has a different generation; join it again")
             return self._directory.find_or_create(request.group_id)
         reason = group.check_commit(request.member_id, request.generation, request.instance_id)
         if reason is not None:

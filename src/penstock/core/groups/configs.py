@@ -11,7 +11,7 @@ from penstock.core.topic_config import ConfigSynonym, ConfigValue, described
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX
 
-_LATER: Final = "Stored and shown; takes effect when the protocol of these groups exists here."
+_LATER: Final = "Stored and listed, but has no effect: the protocol of these groups is not supported yet."
 _RESET: Final = re.compile(
     r"latest|earliest|by_duration:P(?=.)(\d+D)?(T(?=\d)(\d+H)?(\d+M)?(\d+([.,]\d{0,9})?S)?)?", re.IGNORECASE
 )
@@ -24,9 +24,9 @@ def _number(name: str, default: int, low: int, high: int | None, text: str) -> C
 def _of_members(kind: str, members: str) -> list[ConfigDefinition]:
     """What the groups of every newer protocol have."""
     return [
-        _number(f"{kind}.session.timeout.ms", 45_000, 45_000, 60_000, f"A member of {members} that is silent for so long is removed."),
+        _number(f"{kind}.session.timeout.ms", 45_000, 45_000, 60_000, f"A member of {members} without a heartbeat for this long is removed."),
         _number(f"{kind}.heartbeat.interval.ms", 5_000, 5_000, 15_000, f"How often a member of {members} sends a heartbeat."),
-        _number(f"{kind}.assignment.interval.ms", 1_000, 0, 15_000, f"The least time between two assignments of {members}."),
+        _number(f"{kind}.assignment.interval.ms", 1_000, 0, 15_000, f"The minimum time between two assignments of {members}."),
     ]  # fmt: skip
 
 
@@ -38,11 +38,11 @@ GROUP_CONFIGS: Final = config_table(
         "share.auto.offset.reset",
         ConfigKind.STRING,
         "latest",
-        f"Where a share group begins. {_LATER}",
+        f"The starting position of a share group. {_LATER}",
         pattern=_RESET,
         pattern_text="latest, earliest, or by_duration: with an ISO 8601 duration such as by_duration:PT1H",
     ),
-    _number("share.delivery.count.limit", 5, 2, 10, "How often a record is delivered to a share group at the most."),
+    _number("share.delivery.count.limit", 5, 2, 10, "The maximum number of deliveries of a record to a share group."),
     ConfigDefinition(
         "share.isolation.level",
         ConfigKind.STRING,
@@ -50,18 +50,24 @@ GROUP_CONFIGS: Final = config_table(
         f"Whether a share group reads records of open transactions. {_LATER}",
         choices=("read_committed", "read_uncommitted"),
     ),
-    _number("share.partition.max.record.locks", 2_000, 100, 4_000, "Records of a partition in flight at a time."),
     _number(
-        "share.record.lock.duration.ms", 30_000, 15_000, 60_000, "How long a member of a share group has a record."
+        "share.partition.max.record.locks", 2_000, 100, 4_000, "The maximum number of in-flight records per partition."
+    ),
+    _number(
+        "share.record.lock.duration.ms",
+        30_000,
+        15_000,
+        60_000,
+        "How long a record is locked by a member of a share group.",
     ),
     ConfigDefinition(
         "share.renew.acknowledge.enable",
         ConfigKind.BOOLEAN,
         "true",
-        f"Whether a member of a share group may keep a record for longer. {_LATER}",
+        f"Whether a member of a share group can extend the lock of a record. {_LATER}",
     ),
     _number("streams.initial.rebalance.delay.ms", 3_000, 0, None, "How long an empty streams group waits for members."),
-    _number("streams.num.standby.replicas", 0, 0, 2, "Standby replicas of each task of a streams group."),
+    _number("streams.num.standby.replicas", 0, 0, 2, "The number of standby replicas of each task of a streams group."),
 )
 
 

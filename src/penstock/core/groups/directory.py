@@ -72,7 +72,7 @@ class Directory:
         if len(self.groups) >= GROUPS_MAX:
             raise PenstockError(
                 Reason.POLICY_VIOLATION,
-                f"there are {len(self.groups)} groups, which is the most; delete groups that are not used",
+                f"there are {len(self.groups)} groups, which is the limit; delete groups that are not used",
             )
         group = self.new_group(group_id, partition)
         self.groups[group_id] = group

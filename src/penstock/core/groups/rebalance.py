@@ -88,9 +88,7 @@ class Rebalancer:
             or protocols_bytes(request.protocols) > GROUP_METADATA_BYTES_MAX
             or any(len(name) > GROUP_ID_CHARS_MAX for name in names)
         ):
-            raise PenstockError(
-                Reason.INVALID_REQUEST, "the subscription is larger than a member may have; subscribe to fewer topics"
-            )
+            raise PenstockError(Reason.INVALID_REQUEST, "the subscription is too large; subscribe to fewer topics")
 
     def _join_group(self, group: Group, request: JoinRequest, done: JoinDone) -> Reason | None:
         if group.state is GroupState.DEAD:

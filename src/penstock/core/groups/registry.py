@@ -105,7 +105,7 @@ class GroupRegistry:
         if group not in self._awaiting.get(topic, ()) and self._awaiting_total + self._making >= self._awaiting_max:
             raise PenstockError(
                 Reason.POLICY_VIOLATION,
-                f"{self._awaiting_total} groups are registered for topics that do not exist, which is the most. Create the topic "
+                f"{self._awaiting_total} groups are registered for topics that do not exist, which is the limit. Create the topic "
                 f"{topic} first, or check its name.",
             )
         return await self._register(key)
@@ -124,7 +124,7 @@ class GroupRegistry:
             if self._total + self._making >= self._groups_max:
                 raise PenstockError(
                     Reason.POLICY_VIOLATION,
-                    f"There are {self._total} registered groups, which is the most. Delete topics that are not needed.",
+                    f"There are {self._total} registered groups, which is the limit. Delete topics that are not needed.",
                 )
             new = RegisteredGroup(self._entropy.uuid(), self._clock.now_ms())
             # Before it is made: calls that run at the same time must not pass the limit together.
@@ -137,7 +137,7 @@ class GroupRegistry:
                 return new
             entry = await self._store.get(key)
             if entry is None:
-                raise PenstockError(Reason.REQUEST_TIMED_OUT, "The topic was deleted meanwhile. Try again.")
+                raise PenstockError(Reason.REQUEST_TIMED_OUT, "The topic was deleted at the same time. Try again.")
         try:
             return _decoder.decode(entry.value)
         except msgspec.DecodeError:
@@ -191,7 +191,8 @@ def _key(topic: str, group: str) -> str:
     key = f"{PREFIX}{topic}/{group}"
     if not 0 < len(group) <= GROUP_ID_CHARS_MAX or len(key.encode()) > METADATA_KEY_BYTES_MAX:
         raise PenstockError(
-            Reason.INVALID_GROUP_ID, f"A group has a name of 1 to {GROUP_ID_CHARS_MAX} characters. Choose another one."
+            Reason.INVALID_GROUP_ID,
+            f"The name of a group has 1 to {GROUP_ID_CHARS_MAX} characters. Choose another name.",
         )
     return key
 

@@ -147,22 +147,21 @@ class SharedGroups:
         if not group.shared and (group.state is not GroupState.EMPTY or group.pending):
             raise PenstockError(
                 Reason.INCONSISTENT_GROUP_PROTOCOL,
-                f"group {group.group_id} has Kafka consumers, which share its partitions themselves; "
-                "stop them first, or join another group",
+                f"group {group.group_id} has Kafka consumers, which assign its partitions themselves; stop them first, or join another group",
             )
         member = group.shared.members.get(consumer_id)
         if member is None:
             if len(group.shared) >= self._settings.members_max:
                 raise PenstockError(
                     Reason.GROUP_MAX_SIZE_REACHED,
-                    f"group {group.group_id} has {len(group.shared)} members, which is the most; join another group",
+                    f"group {group.group_id} has {len(group.shared)} members, which is the limit; join another group",
                 )
             member = SharedMember(consumer_id, "", None, Timer())
             member.session.fire = partial(self._expired, group, member)
         elif topic not in member.topics and len(member.topics) >= SHARED_MEMBER_TOPICS_MAX:
             raise PenstockError(
                 Reason.POLICY_VIOLATION,
-                f"{consumer_id} reads {len(member.topics)} topics, which is the most; join with another consumer id",
+                f"{consumer_id} reads {len(member.topics)} topics, which is the limit; join with another consumer id",
             )
         return member
 
@@ -174,7 +173,7 @@ class SharedGroups:
         if member is None:
             raise PenstockError(
                 Reason.UNKNOWN_CONSUMER,
-                f"{consumer_id} is not a member of group {group_id}, or was silent for too long; join again",
+                f"{consumer_id} is not a member of group {group_id}, or its session has expired; join again",
             )
         return group, member
 

@@ -61,9 +61,7 @@ class OnceAppends:
     def check(self, topic: Topic, record: NewRecord) -> None:
         """Refuse what no leader would append."""
         if topic.internal:
-            raise PenstockError(
-                Reason.INVALID_TOPIC, f"{topic.name} is the broker's own topic; publish to a topic of your own"
-            )
+            raise PenstockError(Reason.INVALID_TOPIC, f"{topic.name} is an internal topic; publish to another topic")
         self._broker.publisher.check(topic, record)
 
     def append(self, attempt: Attempt, topic: Topic, record: NewRecord, search_from: int, done: AppendDone) -> None:

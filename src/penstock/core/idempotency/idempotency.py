@@ -213,7 +213,8 @@ class Idempotency:
         topic = self._broker.topics.require(attempt.topic)
         if topic.topic_id != attempt.key.topic_id:
             raise PenstockError(
-                Reason.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {attempt.topic} was deleted meanwhile. Send it again."
+                Reason.UNKNOWN_TOPIC_OR_PARTITION,
+                f"Topic {attempt.topic} was deleted at the same time. Send the record again.",
             )
         return topic
 
@@ -221,7 +222,7 @@ class Idempotency:
         if self._keys.count >= self._keys_max:
             raise PenstockError(
                 Reason.POLICY_VIOLATION,
-                f"{self._keys.count} idempotency keys are remembered, which is the most, each for {self.window_ms} ms; "
+                f"{self._keys.count} idempotency keys are remembered, which is the limit, each for {self.window_ms} ms; "
                 "send fewer records with a key, or lower queues.idempotency_ms",
             )
 
@@ -399,7 +400,7 @@ class Idempotency:
             source = self._broker.partition(topic, index)
         except PenstockError as error:
             # Whoever brings such a key is told the same when its partition is asked for.
-            self._report(f"idempotency keys of {topic}/{index} cannot be looked for: {error.text}")
+            self._report(f"idempotency keys of {topic}/{index} cannot be searched: {error.text}")
             for key in wanted:
                 del self._attempts[key]
             return
@@ -458,6 +459,6 @@ class Idempotency:
             if not search.step():
                 self._searches.append(search)
         except PenstockError as error:
-            self._report(f"idempotency keys cannot be looked for: {error.text}")
+            self._report(f"idempotency keys cannot be searched: {error.text}")
             for key in search.give_up():
                 self._end(self._attempts[key], error, forget=False)

@@ -81,7 +81,7 @@ def move(
     if queue.context.broker.topics.require(target_topic).internal:
         # A dead letter says itself where it came from, and anyone may have written that.
         raise PenstockError(
-            Reason.INVALID_TOPIC, f"{target_topic} is the broker's own topic; move records to another one."
+            Reason.INVALID_TOPIC, f"{target_topic} is an internal topic; move records to another topic."
         )
     answer = AllOf(done)
     for offset in _unfinished(queue, part, offsets):
@@ -190,8 +190,7 @@ def _refuse_unless_leased(part: QueuePartition, owner: str, offset: int) -> None
             raise PenstockError(Reason.NOT_LEASE_OWNER)
     raise PenstockError(
         Reason.NOT_IN_FLIGHT,
-        f"{part.topic}/{part.index}@{offset} is not in flight: it was never delivered, or it is done with. "
-        f"Which of them: penstock why {part.topic}/{part.index}@{offset} --group {part.queue.group}, or GET /v1/why.",
+        f"{part.topic}/{part.index}@{offset} is not in flight: it was never delivered, or is already finished. To find out, run penstock why {part.topic}/{part.index}@{offset} --group {part.queue.group}, or GET /v1/why.",
     )
 
 

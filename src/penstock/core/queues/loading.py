@@ -131,7 +131,7 @@ def fill(queue: Queue, image: QueueImage) -> None:
         try:
             block, base = decode_block(value)
         except UnreadableBlock as error:
-            context.report(f"a block of {queue.topic}/{index} in group {queue.group} is passed over: {error}")
+            context.report(f"a block of {queue.topic}/{index} in group {queue.group} is skipped: {error}")
             continue
         if written_ms > now_ms:
             block.set_back(written_ms - now_ms)
@@ -146,7 +146,7 @@ def fill(queue: Queue, image: QueueImage) -> None:
             if key is not None:
                 queue.keys.remember(key, read_time(value) - max(0, written_ms - now_ms))
         except UnreadableRecord as error:
-            context.report(f"an idempotency key of group {queue.group} is passed over: {error}")
+            context.report(f"an idempotency key of group {queue.group} is skipped: {error}")
     for part in queue.partitions:
         _drop_orphans(queue, part.index)
         part.advance()
@@ -163,7 +163,7 @@ def _fill_move(queue: Queue, index: int, offset: int, value: bytes) -> None:
             part.moves[offset] = read_move(value)
             return
     except UnreadableRecord as error:
-        queue.context.report(f"a move of {queue.topic}/{index}@{offset} is passed over: {error}")
+        queue.context.report(f"a move of {queue.topic}/{index}@{offset} is skipped: {error}")
     if part is not None:
         queue.context.state_log.remove(queue.state_partition, part.move_key(offset))
 

@@ -442,7 +442,7 @@ class Mover:
         if error is not None:
             if not target.failures:
                 self._context.report(
-                    f"records could not be moved to {target.topic}/{target.index}: {error.text}; trying again"
+                    f"records could not be moved to {target.topic}/{target.index}: {error.text}; retrying"
                 )
             target.failures += 1
         wait_ms = min(_RETRY_MS_MIN << min(target.failures, 10), _RETRY_MS_MAX)

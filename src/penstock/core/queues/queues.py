@@ -262,7 +262,7 @@ class Queues:
         if not 0 < lease_ms <= self.settings.lease_ms_max:
             raise PenstockError(
                 Reason.INVALID_REQUEST,
-                f"lease_ms must be from 1 to {self.settings.lease_ms_max}, not {lease_ms}; extend a lease that is too short.",
+                f"lease_ms must be from 1 to {self.settings.lease_ms_max}, not {lease_ms}; extend a lease to make it longer.",
             )
         return lease_ms
 
@@ -273,7 +273,7 @@ class Queues:
             self.check_loaded(group)
             self._broker.topics.require(topic)
             raise PenstockError(
-                Reason.NOT_IN_FLIGHT, f"The record is not in flight: group {group} works no queue on {topic}."
+                Reason.NOT_IN_FLIGHT, f"The record is not in flight: group {group} has no queue on {topic}."
             )
         return queue
 
@@ -284,7 +284,7 @@ class Queues:
             self._broker.topics.require(topic)
             raise PenstockError(
                 Reason.GROUP_ID_NOT_FOUND,
-                f"Group {group} works no queue on {topic}; it does once a worker has asked for a record.",
+                f"Group {group} has no queue on {topic}; the queue exists once a worker has requested a record.",
             )
         return queue
 
@@ -295,14 +295,14 @@ class Queues:
             self.check_loaded(group)
             found = self._broker.topics.require(topic)
             if found.internal:
-                raise PenstockError(Reason.INVALID_TOPIC, f"{topic} is the broker's own topic; work another one.")
+                raise PenstockError(Reason.INVALID_TOPIC, f"{topic} is an internal topic; use another topic.")
             if not 0 < len(group) <= GROUP_ID_CHARS_MAX:
                 raise PenstockError(
                     Reason.INVALID_GROUP_ID, f"A group needs a name of at most {GROUP_ID_CHARS_MAX} characters."
                 )
             if len(self._queues) >= GROUPS_MAX:
                 raise PenstockError(
-                    Reason.POLICY_VIOLATION, f"There are {GROUPS_MAX} queues, which is the most; delete groups first."
+                    Reason.POLICY_VIOLATION, f"There are {GROUPS_MAX} queues, which is the limit; delete groups first."
                 )
             queue = self._upkeep.add(found, GroupId(group))
             self._upkeep.note(queue)

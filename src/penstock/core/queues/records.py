@@ -98,7 +98,7 @@ class RecordCache:
             # It is committed, and the log here does not have it: that is no gap, in which there would be nothing to work.
             raise PenstockError(
                 Reason.LEADER_NOT_AVAILABLE,
-                f"{source.topic.name}/{source.index}@{offset} is not copied to this node yet.",
+                f"{source.topic.name}/{source.index}@{offset} has not been copied to this node yet.",
             )
         bytes_max = source.topic.config.max_message_bytes * DECOMPRESSED_RATIO_MAX
         records, next_offset = _open(memoryview(data), offset, next_offset, bytes_max)

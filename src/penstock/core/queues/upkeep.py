@@ -118,7 +118,9 @@ class Upkeep:
                 Reason.COORDINATOR_LOAD_IN_PROGRESS,
                 f"The queues of group {group} are being loaded. Try again in a moment.",
             )
-        raise PenstockError(Reason.NOT_COORDINATOR, f"Node {node} works for group {group}; ask that one.")
+        raise PenstockError(
+            Reason.NOT_COORDINATOR, f"Node {node} coordinates group {group}; send the request to that node."
+        )
 
     def close(self) -> None:
         """The broker stops: whoever waits for records is told."""
@@ -260,7 +262,7 @@ class Upkeep:
             if queue.alive:
                 queue.open()
         except PenstockError as error:
-            self.context.report(f"the queue {queue.topic} of group {queue.group} cannot be worked: {error.text}")
+            self.context.report(f"the queue {queue.topic} of group {queue.group} cannot be used: {error.text}")
 
     def _resume(self, now_ms: int) -> None:
         for state_partition, until_ms in list(self._paused.items()):

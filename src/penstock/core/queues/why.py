@@ -65,19 +65,19 @@ def explain(broker: "Broker", queue: Queue | None, topic: str, partition: int, o
         return Why(
             WhyState.BEYOND_END,
             f"{name} does not exist yet: the partition ends at {log.log.next_offset}. "
-            f"Check the offset, or that the producer was answered.{_below_min(broker, found, partition)}",
+            f"Check the offset, or check that the producer got a response.{_below_min(broker, found, partition)}",
         )
     if offset >= log.high_watermark:
         return Why(
             WhyState.NOT_COMMITTED,
-            f"{name} is not committed yet: readers see what lies below {log.high_watermark}, the high watermark."
+            f"{name} is not committed yet: readers see records below the high watermark, {log.high_watermark}."
             f"{_below_min(broker, found, partition)}",
         )
     if offset < log.first_offset:
         return Why(
             WhyState.EXPIRED_BY_RETENTION,
-            f"{name} was removed by retention or by a deletion of records: the partition starts at {log.first_offset}. "
-            "Raise the topic's retention if that was too soon.",
+            f"{name} was deleted by retention or DeleteRecords: the partition starts at {log.first_offset}. "
+            "Raise the topic's retention to keep records longer.",
         )
     if queue is None:
         why = _without_queue(broker, name, topic, partition, offset, group)
@@ -95,7 +95,7 @@ def _below_min(broker: "Broker", topic: Topic, index: int) -> str:
     if len(record.isr) >= min_in_sync:
         return ""
     why = why_below_min(record, min_in_sync)
-    return f" Nothing new is committed to {topic.name}/{index} for acks=all now: {why}."
+    return f" Nothing new is committed to {topic.name}/{index} for acks=all at the moment: {why}."
 
 
 def _dead_letter(broker: "Broker", name: str, topic: str, partition: int, offset: int, group: str) -> Why | None:
@@ -124,9 +124,9 @@ def _dead_letter(broker: "Broker", name: str, topic: str, partition: int, offset
         return None
     letter, error = record_id(letters, partition, record.offset), said.get(LAST_ERROR, "")
     if _is_settled(broker, letters, partition, record.offset):
-        after = "and was redriven or purged since"
+        after = "and has since been redriven or purged"
     else:
-        after = f"see it with penstock dlq show {topic}, send it back with penstock dlq redrive {topic}"
+        after = f"inspect it with penstock dlq show {topic}, or send it back with penstock dlq redrive {topic}"
     return Why(
         WhyState.DEAD_LETTER,
         f"{name} failed in group {group} (attempt {said.get(ATTEMPTS, '?')}: {error or 'no reason given'}) and is the dead letter {letter}; {after}.",
@@ -150,16 +150,16 @@ def _without_queue(broker: "Broker", name: str, topic: str, partition: int, offs
         return Why(
             WhyState.FINISHED,
             f"{name} is finished: group {group} has committed offset {committed.offset}. "
-            f"Commit {offset} to read it again, and all that follows it.",
+            f"Commit {offset} to read it and all later records again.",
         )
     if committed is None and broker.groups.describe(GroupId(group)).state is GroupState.DEAD:
         return Why(
             WhyState.NO_SUCH_GROUP,
-            f"There is no group {group}; check the name, or let a worker of that group ask for records.",
+            f"There is no group {group}; check the name, or start a worker in that group.",
         )
     return Why(
         WhyState.READY,
-        f"{name} waits for group {group} to read it: no worker has asked for records of {topic} yet.",
+        f"{name} waits for group {group} to read it: no worker has requested records of {topic} yet.",
     )
 
 
@@ -170,7 +170,7 @@ def _in_queue(queue: Queue, part: QueuePartition, name: str, offset: int) -> Why
         return Why(
             WhyState.FINISHED,
             f"{name} is finished: the group's floor is at {part.floor}. "
-            f"Commit offset {offset} for the group to work it again, and all that follows it.",
+            f"Commit offset {offset} to deliver it and all later records to the group again.",
         )
     block = part.blocks.get(offset >> BLOCK_BITS)
     at = offset & BLOCK_MASK
@@ -178,7 +178,7 @@ def _in_queue(queue: Queue, part: QueuePartition, name: str, offset: int) -> Why
     if state == FINISHED:
         return Why(
             WhyState.FINISHED,
-            f"{name} is finished, though records before it are not: the group's floor is at {part.floor}.",
+            f"{name} is finished, but earlier records are not: the group's floor is at {part.floor}.",
         )
     if block is not None and state in (LEASED, WAITING, MOVING):
         return _busy(part, block, name, offset)
@@ -187,7 +187,7 @@ def _in_queue(queue: Queue, part: QueuePartition, name: str, offset: int) -> Why
     except PenstockError as error:
         return Why(WhyState.DAMAGED, f"{name} cannot be read: {error.text}")
     if record is None:
-        return Why(WhyState.NO_RECORD, f"{name} is not there: compaction removed it, or the offset was never used.")
+        return Why(WhyState.NO_RECORD, f"{name} does not exist: compaction removed it, or the offset was never used.")
     ending = _ending(queue, read_envelope(record.headers), name)
     if ending is not None:
         return ending
@@ -221,7 +221,7 @@ def _busy(part: QueuePartition, block: Block, name: str, offset: int) -> Why:
     if block.flags[at] & DELAYED:
         return Why(
             WhyState.DELAYED,
-            f"{name} is delayed until {_time(until_ms)}: its producer wants it delivered no sooner.",
+            f"{name} is delayed until {_time(until_ms)}: its producer set this delay.",
             until_ms=until_ms,
             attempts=attempts,
         )
@@ -239,24 +239,24 @@ def _ending(queue: Queue, envelope: Envelope, name: str) -> Why | None:
     if envelope.deadline_ms is not None and envelope.deadline_ms <= now_ms:
         return Why(
             WhyState.DEADLINE_PASSED,
-            f"{name} is past its deadline of {_time(envelope.deadline_ms)}: it is finished undelivered when the queue comes to it.",
+            f"{name} is past its deadline of {_time(envelope.deadline_ms)}: it will be finished without delivery.",
             until_ms=envelope.deadline_ms,
         )
     if envelope.for_group is not None and envelope.for_group != queue.group:
         return Why(
             WhyState.FOR_ANOTHER_GROUP,
-            f"{name} came back from the dead letters for group {envelope.for_group}: this group passes it over.",
+            f"{name} was redriven for group {envelope.for_group}: this group skips it.",
         )
     key = key_of(envelope)
     if key is not None and queue.keys.has(key, now_ms):
         return Why(
             WhyState.DUPLICATE,
-            f"{name} has the idempotency key {key.key!r}, which the group has acked: it is finished undelivered.",
+            f"{name} has the idempotency key {key.key!r}, which the group has already acked: it is finished without delivery.",
         )
     if envelope.not_before_ms is not None and envelope.not_before_ms > now_ms:
         return Why(
             WhyState.DELAYED,
-            f"{name} is delayed until {_time(envelope.not_before_ms)}: its producer wants it delivered no sooner.",
+            f"{name} is delayed until {_time(envelope.not_before_ms)}: its producer set this delay.",
             until_ms=envelope.not_before_ms,
         )
     return None
@@ -268,17 +268,19 @@ def _ready(queue: Queue, part: QueuePartition, block: Block | None, name: str, o
     again = f" to be delivered again (attempt {attempts} ended with: {error or 'no reason given'})" if attempts else ""
     workers = [taker for taker in queue.takers if isinstance(taker, Worker)]
     if part.damage is not None:
-        sentence = f"{name} waits behind records that cannot be read: {part.damage}"
+        sentence = f"{name} is blocked by earlier records that cannot be read: {part.damage}"
         return Why(WhyState.DAMAGED, sentence, attempts=attempts, last_error=error)
     if queue.leased >= queue.context.settings.in_flight_max:
-        because = f"{queue.leased} records of the queue are in flight, which is the most; ack some of them"
+        because = f"{queue.leased} records of the queue are in flight, which is the limit; ack some of them"
     elif not queue.takers:
-        because = f"no worker is attached to {queue.topic} in group {queue.group}; start one"
+        because = f"no worker is connected to {queue.topic} in group {queue.group}; start one"
     elif workers and all(taker.room() <= 0 for taker in queue.takers):
-        because = f"all {len(workers)} workers are busy: none may hold more; ack some records, or start another worker"
+        because = (
+            f"all {len(workers)} workers hold as many records as they can; ack some records, or start another worker"
+        )
     else:
         ahead = offset - part.floor
-        because = f"its turn comes: at most {ahead} records of the partition are before it"
+        because = f"at most {ahead} records of the partition are ahead of it"
     return Why(WhyState.READY, f"{name} is ready{again} and waits: {because}.", attempts=attempts, last_error=error)
 
 

@@ -42,7 +42,7 @@ def load(disk: Disk, path: str, report: Report) -> dict[TopicIdPartition, int]:
             TopicIdPartition(UUID(hex=topic_id), int(partition)): int(offset) for topic_id, partition, offset in found
         }
     except (OSError, ValueError) as error:
-        report(f"{path}: {error}; what is committed is learnt from the other nodes")
+        report(f"{path}: {error}; the high watermarks are taken from the other nodes")
         return {}
 
 

@@ -148,7 +148,7 @@ class Follower(Replica):
         if not crc_matches(batch):
             raise PenstockError(
                 Reason.CORRUPT_RECORDS,
-                f"the batch at offset {header.base_offset} of {self.topic.name}/{self.index} came damaged from node {self.leader}",
+                f"the batch at offset {header.base_offset} of {self.topic.name}/{self.index} arrived damaged from node {self.leader}",
             )
         if header.next_offset > self.log.next_offset:
             if header.base_offset < self.log.next_offset == self.log.start_offset:
@@ -172,9 +172,9 @@ class Follower(Replica):
         if end < self.high_watermark:
             place = f"{self.topic.name}/{self.index}"
             self._report(
-                f"{place}: it is copied again from offset {end} on: node {self.leader} cannot tell which of its records this node has, since some were compacted"
+                f"{place}: it is copied again from offset {end} on: node {self.leader} cannot tell which of its records this node has, because some were compacted"
                 if self.topic.config.is_compacted
-                else f"{place}: node {self.leader} leads without offsets {end} to {self.high_watermark - 1}, which were committed; they are lost here too"
+                else f"{place}: node {self.leader} leads without offsets {end} to {self.high_watermark - 1}, which were committed; they are now lost here too"
             )
             self.high_watermark = self._leader_high_watermark = end
         return True
@@ -196,9 +196,8 @@ class Follower(Replica):
             return
         place = f"{self.topic.name}/{self.index}"
         self.stuck = (
-            f"{place}: node {self.leader} leads without offsets {cut} to {self.high_watermark - 1}, which were committed and are here: nothing is cut "
-            f"off, and nothing more is copied from it. To keep them, stop the nodes that are in sync, and have this one lead (penstock cluster elect "
-            f"{place} --unclean). To give them up, stop this node, remove {self.log.directory} and start it again."
+            f"{place}: node {self.leader} leads without offsets {cut} to {self.high_watermark - 1}, which were committed and are here: this node keeps them, and copies nothing more from it. To keep them, stop the in-sync nodes, and elect this one (penstock cluster elect "
+            f"{place} --unclean). To discard them, stop this node, remove {self.log.directory} and start it again."
         )
         self._report(self.stuck)
 
@@ -225,7 +224,9 @@ class Follower(Replica):
                 self._begin_later()
             except PenstockError as error:
                 # It says so with its next question: its log begins where it did.
-                self._report(f"{self.topic.name}/{self.index}: what its leader deleted is still here: {error.text}")
+                self._report(
+                    f"{self.topic.name}/{self.index}: records deleted by the leader could not be deleted here: {error.text}"
+                )
         self._commit()
         if self._flush is not Flush.SYNC:
             self._settle()

@@ -64,7 +64,7 @@ def check_assignment(replicas: Sequence[int], known: Mapping[int, str | None]) -
     if len(set(replicas)) != len(replicas):
         raise PenstockError(
             Reason.INVALID_REPLICA_ASSIGNMENT,
-            f"A node has one replica of a partition at the most, not as in {list(replicas)}.",
+            f"A node can have only one replica of a partition, but the list is {list(replicas)}.",
         )
     unknown = [node for node in replicas if node not in known]
     if unknown:
@@ -106,7 +106,7 @@ class ClusterPlacer:
         if len({len(replicas) for replicas in assignments}) > 1:
             raise PenstockError(
                 Reason.INVALID_REPLICA_ASSIGNMENT,
-                "All partitions of a topic have as many replicas. Name as many nodes for each.",
+                "All partitions of a topic have the same number of replicas. Name the same number of nodes for each.",
             )
         return [self._record(tuple(replicas)) for replicas in assignments]
 
@@ -140,11 +140,11 @@ class ClusterPlacer:
 
 
 def _too_few(replication_factor: int, racks: Mapping[int, str | None], away: Sequence[int]) -> PenstockError:
-    expected = f", and {len(away)} more should be" if away else ""
+    expected = f", and {len(away)} more should be up" if away else ""
     count = len(racks)
     up = "1 node is up" if count == 1 else f"{count} nodes are up"
     instead = "1" if count < 2 else f"1 to {count}"
     return PenstockError(
         Reason.INVALID_REPLICATION_FACTOR,
-        f"The replication factor cannot be {replication_factor}: {up}{expected}. Start more, or ask for {instead}.",
+        f"The replication factor cannot be {replication_factor}: {up}{expected}. Start more nodes, or use {instead}.",
     )

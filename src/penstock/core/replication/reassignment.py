@@ -78,7 +78,7 @@ def moved(
     if not any(node in begun.replicas for node in record.in_sync):
         raise PenstockError(
             Reason.INVALID_REPLICA_ASSIGNMENT,
-            f"Of the replicas that are in sync ({', '.join(map(str, record.in_sync))}) none would be left. Name one of them, or wait.",
+            f"Of the replicas that are in sync ({', '.join(map(str, record.in_sync))}) none would remain. Include one of them, or wait.",
         )
     if begun.leader != NO_LEADER and begun.leader not in begun.replicas:
         return elected(begun, live, min_in_sync, avoid=set(avoid))
@@ -136,8 +136,7 @@ class Reassignments:
                 if not allow_replication_factor_change and len(target) != len(target_of(record)):
                     raise PenstockError(
                         Reason.INVALID_REPLICATION_FACTOR,
-                        f"{topic}/{partition} has {len(target_of(record))} replicas, and {len(target)} were named: that would change its "
-                        "replication factor. Name as many, or allow the change.",
+                        f"{topic}/{partition} has {len(target_of(record))} replicas, but {len(target)} were named, which would change its replication factor. Name the same number, or allow the change.",
                     )
             return moved(record, target, self._nodes.live(), found.min_in_sync, self._nodes.avoided())
 
@@ -147,7 +146,7 @@ class Reassignments:
         if not is_reassigning(record):
             raise PenstockError(
                 Reason.NO_REASSIGNMENT_IN_PROGRESS,
-                f"{topic.name}/{partition} is not being moved: nothing to take back.",
+                f"{topic.name}/{partition} is not being moved: there is nothing to cancel.",
             )
         return tuple(node for node in record.replicas if node not in record.adding)
 
@@ -159,7 +158,7 @@ class Reassignments:
         if draining:
             raise PenstockError(
                 Reason.INVALID_REPLICA_ASSIGNMENT,
-                f"Node {draining[0]} is being drained. Name others, or end its drain first.",
+                f"Node {draining[0]} is being drained. Name other nodes, or end its drain first.",
             )
 
     def list(self, partitions: Iterable[tuple[str, int]] | None = None) -> Iterator[ReplicaMove]:
@@ -198,10 +197,14 @@ class Reassignments:
         if record.leader == first and is_led(record, live):
             raise PenstockError(
                 Reason.ELECTION_NOT_NEEDED,
-                f"{topic.name}/{partition} is led by node {first} already, which is its preferred one.",
+                f"{topic.name}/{partition} is already led by node {first}, its preferred leader.",
             )
         if (first, live.get(first)) not in record.isr or first in self._nodes.avoided():
-            why = "it is drained, or about to stop" if first in self._nodes.avoided() else "it is not up and in sync"
+            why = (
+                "it is being drained, or about to stop"
+                if first in self._nodes.avoided()
+                else "it is not up and in sync"
+            )
             raise PenstockError(
                 Reason.PREFERRED_LEADER_NOT_AVAILABLE,
                 f"Node {first} cannot lead {topic.name}/{partition}: {why}. Start it, or end its drain, and wait until it has caught up.",
@@ -212,7 +215,7 @@ class Reassignments:
         if is_led(record, live):
             raise PenstockError(
                 Reason.ELECTION_NOT_NEEDED,
-                f"{topic.name}/{partition} is led by node {record.leader}; nothing need be lost.",
+                f"{topic.name}/{partition} is led by node {record.leader}; an unclean election is not needed.",
             )
         changed = elected(record, live, topic.min_in_sync, avoid=self._nodes.avoided(), unclean=True)
         if changed.leader == NO_LEADER:
@@ -237,7 +240,7 @@ class Reassignments:
         if not set(self._nodes.racks()) - {node_id}:
             raise PenstockError(
                 Reason.INVALID_REQUEST,
-                f"Nobody could take what node {node_id} has: no other node is up that is not being drained or stopped itself. Start another one, or end a drain. "
+                f"No node can take over from node {node_id}: all other nodes are down, stopping, or being drained. Start another one, or end a drain. "
                 "Nothing was done.",
             )
         await self._store.txn([Compare(drain_key(node_id), create_revision=0)], [Put(drain_key(node_id), b"{}")])
@@ -278,7 +281,8 @@ class Reassignments:
             entry = await self._store.get(key)
             if entry is None:
                 raise PenstockError(
-                    Reason.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {topic.name} was deleted by somebody else meanwhile."
+                    Reason.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"Topic {topic.name} was deleted by another client at the same time.",
                 )
             record = decode_partition(key, entry.value)
             changed = change(record)
@@ -291,7 +295,7 @@ class Reassignments:
             if (await self._store.txn(compares, [Put(key, encode(changed))])).succeeded:
                 return
         raise PenstockError(
-            Reason.REQUEST_TIMED_OUT, f"{topic.name}/{index} kept being changed by others meanwhile. Try again."
+            Reason.REQUEST_TIMED_OUT, f"{topic.name}/{index} was changed by others at the same time. Try again."
         )
 
 

@@ -144,7 +144,8 @@ class Replicas:
                 f"{topic.name}/{index} has no leader at the moment; it gets one when an in-sync replica is up. Try again.",
             )
         return PenstockError(
-            Reason.NOT_LEADER_OR_FOLLOWER, f"{topic.name}/{index} is led by node {record.leader}; ask that one."
+            Reason.NOT_LEADER_OR_FOLLOWER,
+            f"{topic.name}/{index} is led by node {record.leader}; send the request to that node.",
         )
 
     # Becoming what the records say.
@@ -290,8 +291,8 @@ class Replicas:
             # Whoever leads by such a record would give offsets and epochs that others have given already.
             raise SetBackError(
                 Reason.STORAGE_ERROR,
-                f"it has records of leader epoch {last}, and the cluster's metadata says {record.leader_epoch}: etcd was set back. Stop all nodes and "
-                "restore a later snapshot, or set the epochs forward (docs/cluster.md)",
+                f"it has records of leader epoch {last}, but the cluster's metadata has {record.leader_epoch}: etcd was set back. Stop all nodes and "
+                "restore a later snapshot, or advance the epochs (docs/cluster.md)",
             )
         return log
 

@@ -41,8 +41,8 @@ class Strays:
         if found and not len(self._topics):
             raise PenstockError(
                 Reason.STORAGE_ERROR,
-                f"{data_dir} holds the records of {len(found)} topics, but the cluster's metadata is empty. Restore etcd from a snapshot, or check "
-                "--cluster and --etcd. To begin anew without these records, start on another --data-dir.",
+                f"{data_dir} contains the records of {len(found)} topics, but the cluster's metadata is empty. Restore etcd from a snapshot, or check "
+                "--cluster and --etcd. To start over without these records, use another --data-dir.",
             )
 
     async def sweep(self) -> None:
@@ -69,6 +69,6 @@ class Strays:
             elif topic_id not in self._spoken_of:
                 self._spoken_of.add(topic_id)
                 self._report(
-                    f"topic {topic_id} has records here and the cluster does not know it; they stay. If etcd was restored, restore a later snapshot; if the "
+                    f"topic {topic_id} has records here but does not exist in the cluster; they are kept. If etcd was restored, restore a later snapshot; if the "
                     f"topic was deleted long ago, remove {self._logs.data_dir}/{TOPICS}/{topic_id.hex}"
                 )

@@ -48,14 +48,13 @@ def check_shape(parts: Sequence[Part]) -> None:
     if named > SINK_STAGED_MAX:
         raise PenstockError(
             Reason.POLICY_VIOLATION,
-            f"this commit names {named} staged ranges, and {SINK_STAGED_MAX} is the most: stage fewer, larger batches, name batches "
-            "that lie back to back as one range, or write fewer records in a batch",
+            f"this commit has {named} staged ranges, but the limit is {SINK_STAGED_MAX}: stage fewer, larger batches, combine adjacent batches into one range, or write fewer records per batch",
         )
     targets = len({(part.topic, part.partition) for part in parts})
     if targets > SINK_TARGETS_MAX:
         raise PenstockError(
             Reason.POLICY_VIOLATION,
-            f"this commit appends to {targets} partitions, and {SINK_TARGETS_MAX} is the most: write to fewer in a batch",
+            f"this commit appends to {targets} partitions, but the limit is {SINK_TARGETS_MAX}: write to fewer partitions per batch",
         )
     ranges: list[Range] = []
     for part in parts:
@@ -63,15 +62,14 @@ def check_shape(parts: Sequence[Part]) -> None:
             if staging_partition != STAGING_PARTITION or base_offset < 0 or count < 1:
                 raise PenstockError(
                     Reason.INVALID_REQUEST,
-                    f"[{staging_partition}, {base_offset}, {count}] is no staged batch; give the staging partition "
-                    f"({STAGING_PARTITION}), its base offset and how many records it has",
+                    f"[{staging_partition}, {base_offset}, {count}] is not a staged batch; specify the staging partition ({STAGING_PARTITION}), the base offset and the number of records",
                 )
             ranges.append((base_offset, base_offset + count))
     ranges.sort()
     for (_, end), (start, _) in pairwise(ranges):
         if start < end:
             raise PenstockError(
-                Reason.INVALID_REQUEST, f"staged offset {start} is named twice; each batch goes to one place"
+                Reason.INVALID_REQUEST, f"staged offset {start} is listed twice; each batch can be appended only once"
             )
 
 
@@ -100,7 +98,8 @@ class Checks:
                 continue
             if sum(end - start for start, end in ranges) >= _SEQUENCES_MAX:
                 raise PenstockError(
-                    Reason.POLICY_VIOLATION, f"{topic}/{index} would get 2^31 records or more at once; commit fewer"
+                    Reason.POLICY_VIOLATION,
+                    f"{topic}/{index} would get 2^31 records or more at once; commit fewer records",
                 )
             planned.append(Planned(self._target(caller, topic, index), index, merged(ranges)))
             if self._jobs.spend(_OPEN_BYTES):
@@ -112,7 +111,7 @@ class Checks:
         broker.access.require_topic(caller, Action.WRITE, name)
         topic = broker.topics.require(name)
         if topic.internal:
-            raise PenstockError(Reason.INVALID_TOPIC, f"{name} is the broker's own topic; write to a topic of your own")
+            raise PenstockError(Reason.INVALID_TOPIC, f"{name} is an internal topic; write to another topic")
         record = broker.topics.partition(topic, index)
         if broker.cluster is None:
             broker.partition(name, index).check_in_sync()
@@ -121,8 +120,7 @@ class Checks:
         elif len(record.isr) < topic.min_in_sync:
             raise PenstockError(
                 Reason.NOT_ENOUGH_REPLICAS,
-                f"topic {name} wants {topic.min_in_sync} replicas in sync and {name}/{index} has {len(record.isr)}; start the nodes "
-                "that are missing, or lower its min.insync.replicas",
+                f"topic {name} requires {topic.min_in_sync} in-sync replicas, but {name}/{index} has {len(record.isr)}; start the missing nodes, or lower its min.insync.replicas",
             )
         return topic
 
@@ -142,7 +140,7 @@ class Checks:
                 raise PenstockError(
                     Reason.OFFSET_OUT_OF_RANGE,
                     f"offsets {start} to {end - 1} of {staging.topic.name} are not staged (it has {staged_from} to "
-                    f"{staging.high_watermark - 1}); they were committed or dropped. Stage the batch again",
+                    f"{staging.high_watermark - 1}); they were already committed or discarded. Stage the batch again",
                 )
             for header, data in batches_in(staging.log, start, end):
                 if not crc_matches(data):
@@ -164,7 +162,7 @@ class Checks:
             if config.is_compacted and (bad := check_keys(data, header, bytes_max)):
                 raise PenstockError(
                     Reason.INVALID_RECORD,
-                    f"record {bad[0][0]} of the batch has no key, and topic {topic.name} is compacted: give every record a key",
+                    f"record {bad[0][0]} of the batch has no key, but topic {topic.name} is compacted: every record needs a key",
                     bad,
                 )
             if config.compression is None or config.compression is header.compression:

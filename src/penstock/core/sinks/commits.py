@@ -226,7 +226,7 @@ class Commits:
         try:
             self._look_here(sink)
         except PenstockError as error:
-            self._report(f"sink {sink.name}: how far its last commit came is not known yet ({error.text})")
+            self._report(f"sink {sink.name}: the progress of its last commit is not known yet ({error.text})")
             return
         for work in sink.work:
             # Only where acknowledged does not mean synced can a loss of power have taken what was staged.
@@ -296,13 +296,14 @@ class Commits:
         why = error.text.removesuffix(", and send again")
         sink.problem = f"batch {intent.batch_id} cannot be finished yet: {why}"
         if is_first:
-            self._report(f"sink {sink.name}: {sink.problem}; trying again")
+            self._report(f"sink {sink.name}: {sink.problem}; retrying")
         waiting = list(sink.queue)
         sink.queue.clear()
         for request in waiting:
             request.tell(
                 PenstockError(
-                    Reason.STORAGE_ERROR, f"{sink.problem}; it goes on by itself. Commit again to hear how it ended"
+                    Reason.STORAGE_ERROR,
+                    f"{sink.problem}; the broker continues on its own. Repeat the commit to get the result",
                 )
             )
         wake(sink)

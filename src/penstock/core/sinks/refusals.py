@@ -12,13 +12,14 @@ def check_sink_name(name: str) -> None:
     if len(name) > SINK_NAME_CHARS_MAX:
         raise PenstockError(
             Reason.INVALID_REQUEST,
-            f"the name of the sink has {len(name)} characters, and {SINK_NAME_CHARS_MAX} is the most; choose a shorter one",
+            f"the name of the sink has {len(name)} characters, but the limit is {SINK_NAME_CHARS_MAX}; choose a shorter name",
         )
     try:
         check_topic_name(name)
     except PenstockError as error:
         raise PenstockError(
-            Reason.INVALID_REQUEST, f"a sink is named as a topic is: {error.text.replace('topic name', 'name')}"
+            Reason.INVALID_REQUEST,
+            f"the name of a sink follows the rules for topics: {error.text.replace('topic name', 'name')}",
         ) from None
 
 
@@ -33,15 +34,15 @@ def too_many(count: int, settings: SinkSettings) -> PenstockError:
     or_raise = ", or raise sinks.sinks_max" if settings.sinks_max < SINKS_MAX else ""
     return PenstockError(
         Reason.POLICY_VIOLATION,
-        f"there are {count} sinks, which is the most: forget those that are not used any more (penstock sink ls, then penstock sink "
-        f"delete NAME; or DELETE /v1/sinks/NAME){or_raise}. Each goes by itself when nobody used it for its remember_ms",
+        f"there are {count} sinks, which is the limit: delete those that are no longer used (penstock sink ls, then penstock sink "
+        f"delete NAME; or DELETE /v1/sinks/NAME){or_raise}. Sinks that are not used for their remember_ms are deleted automatically",
     )
 
 
 def just_removed(name: str) -> PenstockError:
     """A moment later there is room for a new one."""
     return PenstockError(
-        Reason.REQUEST_TIMED_OUT, f"the old staging topic of sink {name} is just being removed; open it again"
+        Reason.REQUEST_TIMED_OUT, f"the old staging topic of sink {name} is being deleted; open the sink again"
     )
 
 
@@ -50,5 +51,6 @@ def busy(sink: Sink) -> PenstockError:
     intent = sink.stored.intent
     what = "another call" if intent is None else f"batch {intent.batch_id}"
     return PenstockError(
-        Reason.SINK_BUSY, f"sink {sink.name} is busy with {what}; wait for it, and look at its status before you go on"
+        Reason.SINK_BUSY,
+        f"sink {sink.name} is busy with {what}; wait until it is done, and check the status of the sink",
     )

@@ -249,7 +249,7 @@ class Sinks:
         sink = self._require(caller, Action.WRITE, name)
         self._uses.touch(sink)
         if not sink.wants(batch_id):
-            done(Aborted(False, f"batch {batch_id} is committed already"))
+            done(Aborted(False, f"batch {batch_id} is already committed"))
             return
         if sink.is_about(batch_id):
             done(Aborted(False, f"batch {batch_id} is being committed"))
@@ -399,7 +399,7 @@ class Sinks:
         if forgotten:
             more = f" and {len(forgotten) - _NAMED_MAX} more" if len(forgotten) > _NAMED_MAX else ""
             self._report(
-                f"sinks forgotten with their last batches, because nobody used them: {', '.join(forgotten[:_NAMED_MAX])}{more}"
+                f"sinks forgotten with their last batches, because they were not used: {', '.join(forgotten[:_NAMED_MAX])}{more}"
             )
 
     def _sweep(self, sink: Sink) -> None:

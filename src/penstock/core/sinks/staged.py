@@ -42,6 +42,5 @@ def batches_in(log: Log, start: int, end: int) -> Iterator[tuple[BatchHeader, me
 def _within(offset: int) -> PenstockError:
     return PenstockError(
         Reason.INVALID_REQUEST,
-        f"staged offset {offset} lies within a batch; name whole batches, by the base offset and the number of records "
-        "that the produce was answered with",
+        f"staged offset {offset} is inside a batch; specify whole batches, with the base offset and the number of records from the produce response",
     )

@@ -118,13 +118,13 @@ class Staging:
                 self._broker.on_trash(removal)
         except (PenstockError, OSError) as error:
             self._report(
-                f"sink {sink.name}: what was committed could not be removed from its staging topic yet ({error})"
+                f"sink {sink.name}: committed records could not be removed from its staging topic yet ({error})"
             )
 
 
 def _not_yet(sink: Sink) -> PenstockError:
     return PenstockError(
-        Reason.COORDINATOR_LOAD_IN_PROGRESS, f"{sink.staging} is on its way to this node. Try again in a moment."
+        Reason.COORDINATOR_LOAD_IN_PROGRESS, f"{sink.staging} is being moved to this node. Try again in a moment."
     )
 
 
@@ -135,6 +135,5 @@ def check_life(sink: Sink, staging: Partition | None, staging_id: UUID | None) -
     now = "it has none now" if staging is None else f"it is {staging.topic.topic_id} now"
     raise PenstockError(
         Reason.OFFSET_OUT_OF_RANGE,
-        f"the staging topic {staging_id} of sink {sink.name}, which this commit names, is gone ({now}): the sink was deleted, or "
-        "nobody used it for too long. Open it and stage the batch again",
+        f"the staging topic {staging_id} of sink {sink.name}, which this commit names, no longer exists ({now}): the sink was deleted, or was not used for too long. Open it and stage the batch again",
     )

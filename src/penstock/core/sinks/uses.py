@@ -93,6 +93,5 @@ def check_remember_ms(remember_ms: int | None) -> None:
     if remember_ms is not None and remember_ms < SINK_REMEMBER_MS_MIN:
         raise PenstockError(
             Reason.INVALID_REQUEST,
-            f"remember_ms is {remember_ms}, and {SINK_REMEMBER_MS_MIN} is the least: a batch that comes again must find its sink. "
-            "Delete a sink that is not needed any more",
+            f"remember_ms is {remember_ms}, but the minimum is {SINK_REMEMBER_MS_MIN}: a repeated batch must find its sink. Delete sinks that are no longer needed",
         )

@@ -24,7 +24,7 @@ class Garbled(NamedTuple):
         """What the client is told."""
         return PenstockError(
             Reason.INVALID_REQUEST,
-            f"The bytes of the request are no {self.request} ({self.why}). Send it as the service's proto has it; reflection tells it.",
+            f"The request body is not a valid {self.request} message ({self.why}). Use the .proto file of the service, or reflection.",
         )
 
 

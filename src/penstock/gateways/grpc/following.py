@@ -109,7 +109,7 @@ class Following:
         if request.HasField("replay_offset") and request.HasField("replay_timestamp"):
             raise PenstockError(
                 Reason.INVALID_REQUEST,
-                "replay_offset and replay_timestamp are both given: a replay starts at one of them",
+                "replay_offset and replay_timestamp are both set: set only one of them",
             )
         if request.replay_offset < 0:
             raise PenstockError(
@@ -117,12 +117,12 @@ class Following:
             )
         if not 0 <= request.replay_timestamp <= _SECONDS_MAX:
             raise PenstockError(
-                Reason.INVALID_REQUEST, f"replay_timestamp is {request.replay_timestamp}; give seconds since 1970"
+                Reason.INVALID_REQUEST, f"replay_timestamp is {request.replay_timestamp}; use seconds since 1970"
             )
         if request.partitions and request.consumer_group:
             raise PenstockError(
                 Reason.INVALID_REQUEST,
-                "the members of a group share all partitions: leave partitions out, or consumer_group",
+                "the members of a group share all partitions: remove partitions, or consumer_group",
             )
         count = self._topic.partition_count
         for index in request.partitions:
@@ -260,8 +260,7 @@ class Following:
             if request.replay_offset > end and strict:
                 raise PenstockError(
                     Reason.OFFSET_OUT_OF_RANGE,
-                    f"replay_offset is {request.replay_offset}, and {self._topic.name}/{replica.index} ends at {end}; "
-                    f"give an offset from 0 to {end}",
+                    f"replay_offset is {request.replay_offset}, and {self._topic.name}/{replica.index} ends at {end}; use an offset from 0 to {end}",
                 )
             return request.replay_offset
         if request.HasField("replay_timestamp"):

@@ -82,7 +82,7 @@ class GrpcGateway:
         try:
             port = self._server.add_insecure_port(str(Address(found.host, address.port)))
         except RuntimeError as error:
-            raise OSError(f"gRPC could not take {found}") from error
+            raise OSError(f"gRPC could not listen on {found}") from error
         return Address(found.host, port)
 
     async def start(self, broker: Broker) -> None:

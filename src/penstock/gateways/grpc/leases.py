@@ -20,14 +20,14 @@ def _names(request: AckRequest | NackRequest | ExtendRequest) -> tuple[str, str,
     if not request.consumer_id:
         raise PenstockError(
             Reason.INVALID_REQUEST,
-            "consumer_id is empty: give the one of the subscription, which is in its initial metadata",
+            "consumer_id is empty: use the id of the subscription, which is in its initial metadata",
         )
     return request.topic, group, request.consumer_id, request.partition
 
 
 def _offsets(request: AckRequest | NackRequest) -> list[int]:
     if not request.offsets:
-        raise PenstockError(Reason.INVALID_REQUEST, "offsets is empty: name the records")
+        raise PenstockError(Reason.INVALID_REQUEST, "offsets is empty: specify the records")
     return list(dict.fromkeys(request.offsets))
 
 

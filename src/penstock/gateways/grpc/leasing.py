@@ -42,7 +42,7 @@ class _Leasing:
         if request.HasField("replay_offset") or request.HasField("replay_timestamp") or request.partitions:
             raise PenstockError(
                 Reason.INVALID_REQUEST,
-                "a queue gives what is not finished: with lease_ms leave replay_offset, replay_timestamp and partitions out",
+                "a queue delivers all unfinished records: with lease_ms, remove replay_offset, replay_timestamp and partitions",
             )
         self._lease_ms = lease_ms_of(call, request.lease_ms)
         self.consumer_id: Final = request.consumer_id or f"grpc-{call.broker.entropy.uuid()}"

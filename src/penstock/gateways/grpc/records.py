@@ -43,5 +43,5 @@ def _decoded(name: str, value: str) -> bytes:
         return bytes_of(value, BASE64)
     except ValueError:
         raise PenstockError(
-            Reason.INVALID_RECORD, f"header {name[:64]!r} is not base64, though base64_headers says so"
+            Reason.INVALID_RECORD, f"header {name[:64]!r} is listed in base64_headers, but is not base64"
         ) from None

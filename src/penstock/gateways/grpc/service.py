@@ -137,7 +137,7 @@ def _streaming(name: str, streaming: Streaming, serving: Serving) -> _Serve:
 def _status(name: str, request: Any, error: Exception, serving: Serving) -> tuple[grpc.StatusCode, str]:
     if not isinstance(error, PenstockError):
         logger.error("%s failed", name, exc_info=error)
-        error = PenstockError(Reason.UNKNOWN, "The broker failed to answer. Its log says why.")
+        error = PenstockError(Reason.UNKNOWN, "The broker had an internal error. See its log.")
     elif error.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION:
         error = _worded(request, error, serving)
     serving.broker.meters.request_errors.add((Gateway.GRPC.value, error.reason.name))

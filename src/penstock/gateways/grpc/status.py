@@ -130,7 +130,8 @@ def _place(request: DeliveryStatusRequest, call: Call) -> tuple[str, int, int]:
         return request.topic, request.partition, request.offset
     if request.topic or request.partition or request.offset:
         raise PenstockError(
-            Reason.INVALID_REQUEST, "message_id says topic, partition and offset: give either the one or the three"
+            Reason.INVALID_REQUEST,
+            "message_id includes topic, partition and offset: set either message_id or the other three",
         )
     found = _PLACE.fullmatch(request.message_id)
     if found is not None:
@@ -139,7 +140,7 @@ def _place(request: DeliveryStatusRequest, call: Call) -> tuple[str, int, int]:
     if parsed is None:
         raise PenstockError(
             Reason.INVALID_REQUEST,
-            f"{request.message_id[:64]!r} is not a message id; give the id of a message, or its place such as orders/0@42",
+            f"{request.message_id[:64]!r} is not a message id; use the id of a message, or its position such as orders/0@42",
         )
     for topic in call.broker.topics:
         partition = ids.partition_of(parsed, topic.topic_id, topic.partition_count)
@@ -147,5 +148,5 @@ def _place(request: DeliveryStatusRequest, call: Call) -> tuple[str, int, int]:
             return topic.name, partition, parsed.offset
     raise PenstockError(
         Reason.UNKNOWN_TOPIC_OR_PARTITION,
-        f"No topic has a message {request.message_id}: its topic was deleted, or the id is of another cluster",
+        f"No topic has a message {request.message_id}: its topic was deleted, or the id is from another cluster",
     )

@@ -17,7 +17,8 @@ async def create_topic(request: CreateTopicRequest, call: Call) -> CreateTopicRe
     """One partition by default. A topic that exists is compared in what is asked for, and in nothing else."""
     if request.partitions < 0:
         raise PenstockError(
-            Reason.INVALID_PARTITIONS, f"a topic cannot have {request.partitions} partitions; leave it out to have one"
+            Reason.INVALID_PARTITIONS,
+            f"a topic cannot have {request.partitions} partitions; omit the field for one partition",
         )
     operation = topics.CreateTopic(
         request.name, request.partitions or None, configs=_configs(request), default_partitions=1
@@ -31,7 +32,7 @@ def _configs(request: CreateTopicRequest) -> dict[str, str | None]:
     for field, name in (("retention_ms", "retention.ms"), ("retention_bytes", "retention.bytes")):
         if request.HasField(field):
             if name in configs:
-                raise PenstockError(Reason.INVALID_CONFIG, f"{name} is given twice, also as {field}; give it once")
+                raise PenstockError(Reason.INVALID_CONFIG, f"{name} is set twice, also as {field}; set it once")
             configs[name] = str(getattr(request, field))
     return configs
 

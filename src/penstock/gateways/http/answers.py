@@ -161,16 +161,16 @@ def error_answer(path: str, refusal: Refusal) -> Answer:
 
 def failure_answer(path: str, request_id: bytes) -> Answer:
     """A mistake of ours, whose trace is in the log."""
-    text = f"The broker made a mistake; its log tells more under request {request_id.decode('ascii')}."
+    text = f"The broker had an internal error; its log has details under request {request_id.decode('ascii')}."
     return error_answer(path, Refusal(500, text))
 
 
 MOVED: Final[Mapping[Reason, str]] = {
-    Reason.NOT_LEADER_OR_FOLLOWER: "Another node leads this partition now. Send it again.",
-    Reason.LEADER_NOT_AVAILABLE: "Nobody leads this partition at the moment. Try again in a moment.",
-    Reason.NOT_COORDINATOR: "Another node has taken this over. Send it again: that node answers.",
-    Reason.COORDINATOR_NOT_AVAILABLE: "No node speaks for this at the moment. Try again in a moment.",
-    Reason.COORDINATOR_LOAD_IN_PROGRESS: "A node is taking this over. Try again in a moment.",
+    Reason.NOT_LEADER_OR_FOLLOWER: "Another node now leads this partition. Send the request again.",
+    Reason.LEADER_NOT_AVAILABLE: "The partition has no leader at the moment. Try again in a moment.",
+    Reason.NOT_COORDINATOR: "Another node has taken over. Send the request again.",
+    Reason.COORDINATOR_NOT_AVAILABLE: "No coordinator is available for this at the moment. Try again in a moment.",
+    Reason.COORDINATOR_LOAD_IN_PROGRESS: "A node is taking over. Try again in a moment.",
 }
 """What passes within seconds in a cluster, in words for a refusal that comes without any."""
 _RETRY_AFTER: Final = ((b"retry-after", b"1"),)

@@ -335,9 +335,7 @@ class HttpConnection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError:
-            self.send_400_response(
-                "The request cannot be read as HTTP/1.1. Look at what is sent, and at what sends it."
-            )
+            self.send_400_response("The request is not valid HTTP/1.1. Check the client.")
             return
         except httptools.HttpParserUpgrade:
             # No other protocol is spoken here: the request is answered as it is.
@@ -393,7 +391,7 @@ class HttpConnection(HttpToolsProtocol):
         """Refuse what is no request, or has too large a head; the connection ends with it."""
         most = self.gateway.bounds.head_bytes_max
         if max(self._head_bytes, self._pending_head_bytes) > most:
-            refusal = Refusal(431, f"The headers of a request have at the most {most} bytes. Send fewer.")
+            refusal = Refusal(431, f"The headers of a request can have at most {most} bytes. Send fewer headers.")
         else:
             refusal = Refusal(400, msg)
         cycle = self._cycle()
@@ -406,7 +404,7 @@ class HttpConnection(HttpToolsProtocol):
         """There are too many connections."""
         refusal = Refusal(
             503,
-            f"There are {self.gateway.settings.connections_max} connections already. Close some, or try again later.",
+            f"There are {self.gateway.settings.connections_max} open connections. Close some, or try again later.",
         )
         self._refuse_with(refusal, data.partition(b" ")[2][:4])
 

@@ -105,8 +105,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 "Register a group for a topic",
                 {201: GroupModel},
                 errors=(400, 429),
-                description="The group gets offset 0 in each partition that it has no offset in. The topic need not exist yet: the group "
-                "gets its offsets when it is made. Once registered, the same call gives the same answer.",
+                description="The group gets offset 0 in each partition where it has no offset. If the topic does not exist yet, the group gets its offsets when the topic is created. Repeating the call returns the same response.",
                 body=required(GroupRequest, topic_name=TOPIC_NAME),
             ),
         ),
@@ -117,10 +116,10 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _offsets,
             CallDoc(
                 "Consumers",
-                "Show where a group goes on reading",
+                "Show the committed offsets of a group",
                 {200: OffsetList},
                 errors=(400,),
-                parameters=(Parameter("topic", str, "of this topic alone"),),
+                parameters=(Parameter("topic", str, "only for this topic"),),
             ),
         ),
         route(
@@ -133,7 +132,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 "Commit the next offset to read",
                 {200: Committed},
                 errors=(400, 404),
-                description="A commit may go back, and it may be past the end of the partition.",
+                description="The offset may decrease, and it may be past the end of the partition.",
                 body=required(CommitOffsetRequest, topic_name=TOPIC_NAME, partition=NUMBER, offset=NUMBER),
             ),
         ),

@@ -64,15 +64,17 @@ class _Pages:
 def routes(gateway: "HttpGateway") -> list[Route]:
     """GET /, /openapi.json and /docs."""
     pages = _Pages(gateway)
-    shown = CallDoc("Node", "The page about this API", {200: Content("text/html; charset=utf-8")})
+    shown = CallDoc("Node", "The interactive page of this API", {200: Content("text/html; charset=utf-8")})
     return [
-        route(gateway, "GET", "/", _service, CallDoc("Node", "Say what this is and what it serves", {200: Service})),
+        route(
+            gateway, "GET", "/", _service, CallDoc("Node", "Show the name of the service and its calls", {200: Service})
+        ),
         route(
             gateway,
             "GET",
             "/openapi.json",
             pages.document,
-            CallDoc("Node", "This API as an OpenAPI document", {200: dict[str, Any]}),
+            CallDoc("Node", "Get the OpenAPI document of this API", {200: dict[str, Any]}),
         ),
         route(gateway, "GET", "/docs", pages.file, shown),
         *(Route(path, route(gateway, "GET", path, pages.file, shown).endpoint) for path in list(_FILES)[1:]),

@@ -190,7 +190,7 @@ class HttpGateway:
     def begin_stream(self, end: Callable[[], None]) -> None:
         """A stream that may go on for ever begins; ``end`` is called when the gateway stops. 503 when there are too many."""
         if len(self.on_stop) >= self.bounds.streams_max:
-            raise Refusal(503, f"There are {self.bounds.streams_max} streams already. Close some, or try again later.")
+            raise Refusal(503, f"There are {self.bounds.streams_max} open streams. Close some, or try again later.")
         self.on_stop[end] = None
 
     def end_stream(self, end: Callable[[], None]) -> None:

@@ -51,9 +51,9 @@ def _unregistered(broker: Broker) -> str | None:
         return None
     node = cluster.nodes.nodes.get(broker.node_id)
     if node is None:
-        return "This node is not registered in its cluster: it does so as soon as the metadata store answers."
+        return "This node is not registered in its cluster yet: it registers as soon as the metadata store answers."
     if node.epoch != cluster.replicas.node_epoch:
-        return "Another life of this node is registered in its cluster: this one leads nothing until it has registered itself."
+        return "Another process with this node id is registered in the cluster: this one leads nothing until it has registered."
     return None
 
 
@@ -69,13 +69,15 @@ async def _readyz(call: Call) -> Answer:
 def routes(gateway: "HttpGateway") -> list[Route]:
     """GET /health, /livez and /readyz."""
     return [
-        route(gateway, "GET", "/health", _health, CallDoc("Node", "Say that the broker serves", {200: Healthy})),
-        route(gateway, "GET", "/livez", _livez, CallDoc("Node", "Say that the process runs", {200: Alive})),
+        route(
+            gateway, "GET", "/health", _health, CallDoc("Node", "Check whether the broker is healthy", {200: Healthy})
+        ),
+        route(gateway, "GET", "/livez", _livez, CallDoc("Node", "Check whether the process is alive", {200: Alive})),
         route(
             gateway,
             "GET",
             "/readyz",
             _readyz,
-            CallDoc("Node", "Say whether requests are taken", {200: Readiness, 503: Readiness}),
+            CallDoc("Node", "Check whether the broker is ready for requests", {200: Readiness, 503: Readiness}),
         ),
     ]

@@ -82,8 +82,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 "Join a group and get partitions",
                 {200: Member},
                 errors=(400, 404, 409, 429),
-                description="Joining again is fine: it keeps the member alive and tells its partitions. A group whose "
-                "members are Kafka's consumers is a conflict.",
+                description="Joining again renews the session and returns the partitions. A group with Kafka consumers is a conflict.",
                 body=required(JoinRequest, topic_name=TOPIC_NAME, consumer_id=CONSUMER_ID),
             ),
         ),
@@ -94,11 +93,11 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _heartbeat,
             CallDoc(
                 "Consumers",
-                "Keep a member alive",
+                "Renew the session of a member",
                 {200: Member},
                 errors=(400, 404),
-                description="404 means that the member has to join again.",
-                parameters=(Parameter("topic", str, "tell the member's partitions of this topic"),),
+                description="404 means that the member must join again.",
+                parameters=(Parameter("topic", str, "return the member's partitions of this topic"),),
             ),
         ),
         route(

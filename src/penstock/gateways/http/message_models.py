@@ -53,7 +53,7 @@ _ELEMENTS: Final = {
     "items": {
         "anyOf": [
             {"$ref": f"#/components/schemas/{MessageRequest.__name__}"},
-            {"description": "Anything else has an error in its place among the results."},
+            {"description": "Any other value is reported as an error in the results."},
         ]
     }
 }
@@ -160,7 +160,7 @@ def _from_base64(text: str, what: str) -> bytes:
         return bytes_of(text, BASE64)
     except ValueError:
         raise Refusal(
-            400, f"The {what} is not base64, as its encoding says. Encode it, or leave the encoding out."
+            400, f"The {what} is not base64, but its encoding is base64. Encode it, or remove the encoding."
         ) from None
 
 
@@ -172,10 +172,10 @@ def wrong_message(raw: msgspec.Raw | bytes) -> str:
         text = str(error)
         if text.endswith("`$.value`"):
             return _NOT_TEXT
-        return f"The message is not what is expected: {text[:1].upper()}{text[1:]}."
+        return f"The message is invalid: {text[:1].upper()}{text[1:]}."
     except NOT_JSON as error:
         return f"The message is not JSON: {error}."
-    return "The message is not what is expected."
+    return "The message is invalid."
 
 
 def published(topic: str, placed: Placed, *, acked: bool) -> Published:

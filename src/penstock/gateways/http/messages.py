@@ -158,7 +158,7 @@ def _publish_many(
 ) -> None:
     most = call.gateway.bounds.batch_records_max
     if len(messages) > most:
-        raise Refusal(413, f"A batch has at the most {most} messages, not {len(messages)}. Send several.")
+        raise Refusal(413, f"A batch has at most {most} messages, not {len(messages)}. Send several batches.")
 
     def all_placed(results: list[Published | NotPublished]) -> None:
         done(Answer(200, encoder.encode(PublishedBatch(results))))
@@ -299,10 +299,7 @@ async def _offsets(call: Call) -> Answer:
     return json_answer(Watermarks(found.high_watermark, found.start_offset))
 
 
-_LINE_DESCRIPTION: Final = (
-    "One message, an array of messages, or an object with `messages`. With the type application/x-ndjson the body is a stream of "
-    "lines, a message each, and so is the answer: one line for each, in their order, while the request still goes on."
-)
+_LINE_DESCRIPTION: Final = "One message, an array of messages, or an object with `messages`. With the type application/x-ndjson, the body is a stream of lines with one message each, and so is the response: one line for each message, in order, while the request is still being sent."
 
 
 def routes(gateway: "HttpGateway") -> list[Route]:
@@ -336,16 +333,16 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _read,
             CallDoc(
                 "Messages",
-                "Read messages of a partition from an offset on",
+                "Read messages of a partition, starting at an offset",
                 {200: MessageList},
                 errors=(400, 404),
-                description="An offset that retention has passed reads from the oldest message; one behind the end reads nothing.",
+                description="An offset that retention has deleted starts at the oldest message; an offset past the end returns nothing.",
                 parameters=(
-                    Parameter("offset", Annotated[int, Meta(ge=0, le=2**63 - 1)], "where to begin; 0 unless told"),
+                    Parameter("offset", Annotated[int, Meta(ge=0, le=2**63 - 1)], "the first offset; default 0"),
                     Parameter(
                         "max_records",
                         Annotated[int, Meta(ge=1, le=2**63 - 1)],
-                        f"the most messages; {RECORDS_DEFAULT} unless told, and never more than the broker's max_poll_records",
+                        f"the maximum number of messages; default {RECORDS_DEFAULT}, limited by the broker's max_poll_records",
                     ),
                 ),
             ),
@@ -355,6 +352,6 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/topics/{topic}/partitions/{partition}/offsets",
             _offsets,
-            CallDoc("Messages", "Say what can be read of a partition", {200: Watermarks}, errors=(404,)),
+            CallDoc("Messages", "Show the offset range of a partition", {200: Watermarks}, errors=(404,)),
         ),
     ]

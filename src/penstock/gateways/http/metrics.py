@@ -31,8 +31,8 @@ def routes(gateway: "HttpGateway") -> list[Route]:
 
     operation = CallDoc(
         "Node",
-        "Tell the node's numbers to Prometheus",
+        "Get the metrics of this node for Prometheus",
         {200: Content("text/plain")},
-        description="OpenMetrics text when the Accept header asks for application/openmetrics-text.",
+        description="OpenMetrics text if the Accept header contains application/openmetrics-text.",
     )
     return [route(gateway, "GET", "/metrics", metrics, operation)]

@@ -118,7 +118,7 @@ class _Lines(Response):
 
     def _message(self, line: Line) -> MessageRequest | NotPublished:
         if line is None:
-            return NotPublished(f"A line has at the most {self._line_bytes_max} bytes. Send a smaller message.")
+            return NotPublished(f"A line has at most {self._line_bytes_max} bytes. Send a smaller message.")
         try:
             return message_decoder.decode(line)
         except NOT_JSON:

@@ -18,10 +18,7 @@ from penstock.gateways.http.routing import ApiRoute, CallDoc, Content, Parameter
 
 Schema = dict[str, Any]
 
-_DESCRIPTION: Final = (
-    "Topics, messages, consumer groups and work queues. A topic, a group and an offset are the same here and in the Kafka "
-    "protocol. Every answer has an X-Request-Id: the request's own, or one that was made for it."
-)
+_DESCRIPTION: Final = "Topics, messages, consumer groups and work queues. Topics, groups and offsets are shared with the Kafka protocol. Every response has an X-Request-Id: the one from the request, or a generated one."
 _REF: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
 
@@ -164,8 +161,7 @@ def _responses(known: ApiRoute, models: _Models) -> Schema:
             "content": {_JSON: {"schema": error_schema}},
         }
     made["default"] = {
-        "description": "Refused for a reason that any call may have: a body that is too large, a mistake of the broker's, "
-        "a broker that is busy or stops",
+        "description": "An error that any call can return: a body that is too large, an internal error, a broker that is busy or stopping",
         "content": {_JSON: {"schema": error_schema}},
     }
     for key, answer in made.items():
@@ -174,5 +170,5 @@ def _responses(known: ApiRoute, models: _Models) -> Schema:
 
 
 def _headers(more: Mapping[str, str]) -> Schema:
-    headers = {"X-Request-Id": "Names the request in the broker's log", **more}
+    headers = {"X-Request-Id": "Identifies the request in the broker's log", **more}
     return {name: {"description": text, "schema": {"type": "string"}} for name, text in headers.items()}

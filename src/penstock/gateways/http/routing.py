@@ -315,8 +315,7 @@ def too_late(gateway: "HttpGateway") -> Refusal:
     """504: nobody knows whether it will still happen."""
     return Refusal(
         504,
-        f"There was no answer within {gateway.settings.request_timeout_ms} ms. What was asked may still be done: look "
-        "before you ask again.",
+        f"There was no answer within {gateway.settings.request_timeout_ms} ms. The request may still be processed: check before you repeat it.",
     )
 
 
@@ -325,7 +324,7 @@ def bounded(gateway: "HttpGateway", path: str, answer: Answer) -> Answer:
     if len(answer.body) <= _LARGE_ANSWER_BYTES or gateway.unsent_bytes <= gateway.bounds.unsent_bytes_max:
         return answer
     return refused(
-        gateway, path, Refusal(503, "Other clients have not taken their answers. Ask for less, or try again later.")
+        gateway, path, Refusal(503, "Other clients have not read their responses. Request less, or try again later.")
     )
 
 
@@ -373,7 +372,7 @@ async def read_body(gateway: "HttpGateway", request: Request) -> bytes:
             if not may_be_kept:
                 raise Refusal(
                     503,
-                    "Too many large bodies are on their way at a time. Send smaller ones, or try again later.",
+                    "Too many large bodies are being received. Send smaller ones, or try again later.",
                     headers=((b"connection", b"close"),),
                 )
             parts.append(part)
@@ -394,7 +393,7 @@ def decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise Refusal(400, f"The body is not what is expected: {_plain(str(error))}") from None
+        raise Refusal(400, f"The body is invalid: {_plain(str(error))}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refusal(400, f"The body is not JSON: {_plain(str(error))}") from None
 

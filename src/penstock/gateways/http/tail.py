@@ -73,7 +73,7 @@ async def _positions(call: Call, topic: Topic) -> list[tuple[Replica, int]]:
     offset: int | None = None
     if "offset" in fields:
         if len(indexes) != 1:
-            raise Refusal(400, "An offset is one of a partition: give the partition too.")
+            raise Refusal(400, "An offset requires a partition: set the partition too.")
         offset = call.int_field(fields, "offset", 0, 0, _OFFSET_MAX)
     resumed = _resumed(call, topic)
     unknown = [index for index in indexes if offset is None and index not in resumed]
@@ -113,7 +113,10 @@ def _resumed(call: Call, topic: Topic) -> dict[int, int]:
         index, at, offset = place.partition("@")
         fits = at and all(word.isascii() and word.isdigit() and len(word) < 19 for word in (index, offset))
         if not (slash and fits and name == topic.name):
-            raise Refusal(400, f"Last-Event-ID is no event's of {topic.name}: leave it out, or send one as it came.")
+            raise Refusal(
+                400,
+                f"Last-Event-ID is not from an event of {topic.name}: remove it, or send the id of an event unchanged.",
+            )
         # The first is the message itself, which has been seen; the others are where their partitions stand.
         found[int(index)] = int(offset) + (1 if number == 0 else 0)
     return found
@@ -247,11 +250,15 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 "Follow a topic live, as server-sent events",
                 {200: Content("text/event-stream", Message)},
                 errors=(400, 404),
-                description="A message an event. An event's id, sent back as Last-Event-ID, resumes behind it.",
+                description="Each event is a message. To resume after an event, send its id as Last-Event-ID.",
                 parameters=(
-                    Parameter("partition", Annotated[int, Meta(ge=0, le=2**31 - 1)], "this one alone; all unless told"),
-                    Parameter("offset", Annotated[int, Meta(ge=0, le=_OFFSET_MAX)], "where to begin in that partition"),
-                    Parameter("from", Literal["earliest", "latest"], "where to begin; latest unless told"),
+                    Parameter(
+                        "partition", Annotated[int, Meta(ge=0, le=2**31 - 1)], "only this partition; default: all"
+                    ),
+                    Parameter(
+                        "offset", Annotated[int, Meta(ge=0, le=_OFFSET_MAX)], "the first offset in that partition"
+                    ),
+                    Parameter("from", Literal["earliest", "latest"], "where to start; default: latest"),
                     Parameter("Last-Event-ID", str, "the id of the last event seen", where="header"),
                 ),
             ),

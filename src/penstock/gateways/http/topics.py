@@ -38,9 +38,9 @@ class TopicRequest(Struct, frozen=True):
     name: Annotated[str, Meta(examples=["orders"])] | None = None
     partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_PER_TOPIC_MAX)] | None = None
     replication_factor: Annotated[int, Meta(ge=1, le=32)] | None = None
-    retention_seconds: Annotated[int, Meta(ge=-1, le=_RETENTION_SECONDS_MAX, description="-1: for ever")] | None = None
+    retention_seconds: Annotated[int, Meta(ge=-1, le=_RETENTION_SECONDS_MAX, description="-1: forever")] | None = None
     retention_bytes: (
-        Annotated[int, Meta(ge=-1, le=_RETENTION_BYTES_MAX, description="of each partition; -1: no bound")] | None
+        Annotated[int, Meta(ge=-1, le=_RETENTION_BYTES_MAX, description="per partition; -1: no limit")] | None
     ) = None
 
 
@@ -212,8 +212,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 "Create a topic",
                 {201: TopicModel},
                 errors=(400, 409, 429),
-                description="A topic that exists and has all that is asked for is given back as it is. One with other "
-                "settings is a conflict, and nothing is changed.",
+                description="If the topic exists with the requested settings, it is returned unchanged. If it exists with other settings, the call is a conflict, and nothing changes.",
                 body=required(TopicRequest, name=TOPIC_NAME),
             ),
         ),

@@ -37,7 +37,7 @@ def _node_id(call: Call) -> int:
     read(NoFields, call.query, b"")
     text = call.params["node"]
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise PenstockError(Reason.INVALID_REQUEST, f"{text[:20]!a} is no node: give its number.")
+        raise PenstockError(Reason.INVALID_REQUEST, f"{text[:20]!a} is not a node: specify the node id.")
     return int(text)
 
 
@@ -51,7 +51,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _cluster,
             CallDoc(
                 TAG,
-                "Say how the cluster stands: nodes, controller, and what is not as it should be",
+                "Show the state of the cluster: nodes, controller, and problems",
                 {200: ClusterDescription},
                 (400,),
             ),
@@ -63,7 +63,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _drain,
             CallDoc(
                 TAG,
-                "Empty a node: others lead and have what it does, as far as they can",
+                "Drain a node: move its leaderships and replicas to other nodes, as far as possible",
                 {200: NodeDrain},
                 errors=(400, 404),
             ),
@@ -75,7 +75,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _undrain,
             CallDoc(
                 TAG,
-                "Use a node again that was to be emptied; one that is down and has nothing is forgotten",
+                "Use a drained node again; a node that is down and empty is removed from the cluster",
                 {200: NodeDrain},
                 errors=(400,),
             ),

@@ -192,22 +192,22 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _consume,
             CallDoc(
                 TAG,
-                "Work on a queue: a line for each record that is leased to you",
+                "Consume a queue: get a line for each record that is leased to you",
                 {200: Content("application/x-ndjson", ConsumedRecord)},
                 errors=(400,),
-                description="The answer is a stream of JSON lines. Acknowledge each record with POST /v1/ack within lease_ms, or report a "
-                "failure with POST /v1/nack. A lease outlives the stream: connect again with the same owner and you get your leased "
-                "records first, with the same attempt number. Its leases end when they would have ended.",
+                description="The response is a stream of JSON lines. Ack each record with POST /v1/ack within lease_ms, or report a failure with POST /v1/nack. Leases continue after the stream ends: if you reconnect with the same owner, you get your leased records first, with the same attempt number and the same expiry.",
                 parameters=(
                     Parameter("topic", str, "the topic", required=True),
-                    Parameter("group", str, "the group that works on it together", required=True),
+                    Parameter("group", str, "the consumer group", required=True),
                     Parameter("owner", str, "your name in the group", required=True),
-                    Parameter("lease_ms", Count, "how long a record is yours; 2000 unless told"),
-                    Parameter("max_in_flight", Count, "how many records you hold at a time; 16 unless told"),
+                    Parameter("lease_ms", Count, "the duration of the lease; default 2000"),
+                    Parameter(
+                        "max_in_flight", Count, "the maximum number of records that you hold at a time; default 16"
+                    ),
                     Parameter(
                         "release_on_disconnect",
                         bool,
-                        "free the stream's leases at once when it ends, without counting the attempt; false unless told",
+                        "release the leases when the stream ends, without counting the attempt; default false",
                     ),
                 ),
             ),

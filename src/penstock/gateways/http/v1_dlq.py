@@ -141,7 +141,9 @@ def _chosen_of(request: ChosenLettersRequest) -> dict[int, frozenset[int]] | Non
     if request.chosen is None:
         return None
     if sum(len(each.offsets) for each in request.chosen) > CHOSEN_MAX:
-        raise refuse(f"at most {CHOSEN_MAX} dead letters can be chosen in one request; send the others in the next")
+        raise refuse(
+            f"at most {CHOSEN_MAX} dead letters can be chosen in one request; send the rest in the next request"
+        )
     chosen: dict[int, frozenset[int]] = {}
     for each in request.chosen:
         chosen[each.partition] = chosen.get(each.partition, frozenset()).union(each.offsets)
@@ -263,24 +265,21 @@ class JobStream(Response):
 
 
 _FILTER: Final = (
-    Parameter("reason", str, "those that died of this; ends in * for how it begins"),
-    Parameter("group", str, "those whose attempts this group exhausted"),
-    Parameter("partition", Count, "those of this partition of the original topic"),
-    Parameter("offset", Count, "the one at this offset of the dead-letter topic"),
+    Parameter("reason", str, "only this reason; a * at the end matches a prefix"),
+    Parameter("group", str, "only dead letters of this group"),
+    Parameter("partition", Count, "only this partition of the original topic"),
+    Parameter("offset", Count, "only this offset of the dead-letter topic"),
     Parameter("from_ms", Count, "died at or after this unix time in milliseconds"),
     Parameter("until_ms", Count, "died before this unix time in milliseconds"),
-    Parameter("max_records", Count, "how many at the most"),
+    Parameter("max_records", Count, "the maximum number of dead letters"),
 )
 _LINES: Final = Content("application/x-ndjson", Progress)
-_BOTH_WAYS: Final = (
-    "The filter goes in the query string or in a body. A body may also name the dead letters themselves, in `chosen`; one that is"
-    " not open any more is passed over, so that the same request can be sent again."
-)
+_BOTH_WAYS: Final = "The filter goes in the query string or in a body. A body can also list the dead letters, in `chosen`; those that are no longer open are skipped, so the same request can be repeated."
 
 
 def routes(gateway: "HttpGateway") -> list[Route]:
     """GET /v1/dlq and /v1/dlq/{topic}, POST its /plan, /redrive and /purge."""
-    rate = Parameter("rate_per_second", float, "how many a second; 0 or nothing for as fast as it goes")
+    rate = Parameter("rate_per_second", float, "the number per second; 0 or omitted: no limit")
     return [
         route(
             gateway,
@@ -309,7 +308,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _plan,
             CallDoc(
                 TAG,
-                "Count by reason what a redrive would move now",
+                "Count by reason the dead letters that a redrive would move",
                 {200: RedrivePlan},
                 errors=(400, 404, 429),
                 description=_BOTH_WAYS,
@@ -325,10 +324,10 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _redrive,
             CallDoc(
                 TAG,
-                "Send dead letters back to the topic that they came from",
+                "Send dead letters back to their original topic",
                 {200: _LINES},
                 errors=(400, 404, 429),
-                description=f"{_BOTH_WAYS} The answer is a line now and then and a last one with done; it ends when you leave.",
+                description=f"{_BOTH_WAYS} The response has progress lines and a last line with done; the operation stops if you disconnect.",
                 parameters=(*_FILTER, rate),
                 body=RedriveRequest,
                 body_required=False,
@@ -341,10 +340,10 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _purge,
             CallDoc(
                 TAG,
-                "Give dead letters up",
+                "Discard dead letters",
                 {200: _LINES},
                 errors=(400, 404, 429),
-                description=f"{_BOTH_WAYS} They stay in the dead-letter topic until its retention ends, and are not open any more.",
+                description=f"{_BOTH_WAYS} They stay in the dead-letter topic until its retention ends, and are no longer open.",
                 parameters=_FILTER,
                 body=ChosenLettersRequest,
                 body_required=False,

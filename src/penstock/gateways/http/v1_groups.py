@@ -47,7 +47,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/v1/topics/{topic}/stats",
             _topic_stats,
-            CallDoc(TAG, "Say how a topic stands, in numbers", {200: TopicStats}, errors=(400, 404)),
+            CallDoc(TAG, "Show the statistics of a topic", {200: TopicStats}, errors=(400, 404)),
         ),
         route(
             gateway,
@@ -63,7 +63,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _group,
             CallDoc(
                 TAG,
-                "Say how a group stands: members, offsets, lag, queues",
+                "Show the state of a group: members, offsets, lag, queues",
                 {200: GroupStatus},
                 errors=(400, 404),
             ),

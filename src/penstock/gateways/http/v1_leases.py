@@ -132,7 +132,7 @@ def lease_ms_of(call: Call, lease_ms: int) -> int:
     """How long a lease is to run: as told, or as the broker is configured."""
     settings = call.gateway.broker.queues.settings
     if lease_ms > settings.lease_ms_max:
-        raise refuse(f"invalid lease_ms: {settings.lease_ms_max} is the most; extend the lease while you work")
+        raise refuse(f"invalid lease_ms: {settings.lease_ms_max} is the limit; extend the lease while you work")
     return lease_ms or settings.lease_ms
 
 
@@ -144,7 +144,7 @@ def _place(call: Call, topic: str, request: RecordRequest) -> tuple[int, list[in
         raise refuse("partition and offset are required")
     if several is not None:
         if offset is not None:
-            raise refuse("give offset or offsets, not both")
+            raise refuse("specify offset or offsets, not both")
         if len(several) > OFFSETS_MAX:
             raise refuse(f"offsets must be at most {OFFSETS_MAX}; send the others in another call")
         # Twice the same is once the same; the order says nothing.
@@ -173,7 +173,7 @@ class Settled:
 
 _WORKER: Final = (
     Parameter("topic", str, "the topic", required=False),
-    Parameter("group", str, "the group that works on it together"),
+    Parameter("group", str, "the consumer group"),
     Parameter("owner", str, "your name in the group"),
 )
 _RECORD: Final = (
@@ -181,8 +181,8 @@ _RECORD: Final = (
     Parameter("partition", Count, "the record's partition"),
     Parameter("offset", Count, "the record's offset"),
 )
-_SEVERAL: Final = Parameter("offsets", str, "several offsets with commas between them, instead of offset")
-_LEASE_MS: Final = Parameter("lease_ms", Count, "how long a record is yours; 2000 unless told")
+_SEVERAL: Final = Parameter("offsets", str, "several offsets, separated by commas, instead of offset")
+_LEASE_MS: Final = Parameter("lease_ms", Count, "the duration of the lease; default 2000")
 _BOTH_WAYS: Final = "The fields go in the query string or in a body."
 
 
@@ -208,21 +208,21 @@ def routes(gateway: "HttpGateway") -> list[Route]:
         )
         return hot_route(gateway, "POST", path, handler, operation)
 
-    reason = Parameter("reason", str, "why it failed; error is another name for it")
+    reason = Parameter("reason", str, "the reason of the failure; error is an alias")
     return [
-        hot("/v1/ack", ack, "Finish records that you hold", AckRequest, (*_RECORD, _SEVERAL)),
-        hot("/v1/nack", nack, "Give records back that failed", NackRequest, (*_RECORD, _SEVERAL, reason)),
+        hot("/v1/ack", ack, "Ack records that you hold", AckRequest, (*_RECORD, _SEVERAL)),
+        hot("/v1/nack", nack, "Nack records that failed", NackRequest, (*_RECORD, _SEVERAL, reason)),
         hot(
             "/v1/ack-cumulative",
             ack_cumulative,
-            "Finish every record of a partition that you hold, up to this one",
+            "Ack all records of a partition that you hold, up to this one",
             AckCumulativeRequest,
             _RECORD,
         ),
         hot(
             "/v1/extend",
             extend,
-            "Hold a record for lease_ms more, from now",
+            "Renew a lease for lease_ms from now",
             ExtendRequest,
             (*_RECORD, _SEVERAL, _LEASE_MS),
         ),
@@ -236,12 +236,12 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 "Lease some records, once",
                 {200: LeasedRecords},
                 errors=(400,),
-                description=f"{_BOTH_WAYS} The leases stay whether or not the connection does.",
+                description=f"{_BOTH_WAYS} The leases do not depend on the connection.",
                 parameters=(
                     *_WORKER,
-                    Parameter("max_records", Count, "how many at the most; 1 unless told"),
+                    Parameter("max_records", Count, "the maximum number of records; default 1"),
                     _LEASE_MS,
-                    Parameter("wait_ms", Count, "how long to wait for the first record; 0 unless told"),
+                    Parameter("wait_ms", Count, "how long to wait for the first record; default 0"),
                 ),
                 body=LeaseRequest,
                 body_required=False,

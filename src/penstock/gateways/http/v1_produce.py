@@ -120,11 +120,10 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             produce,
             CallDoc(
                 TAG,
-                "Put a record into a topic",
+                "Publish a record to a topic",
                 {200: Produced, 429: ErrorAnswer},
                 errors=(400,),
-                description="The fields go in the query string, flat, or in a body. A known idempotency key appends nothing and gives "
-                "the first record's place with duplicate: true.",
+                description="The fields go in the query string, flat, or in a body. A known idempotency key appends nothing and returns the position of the first record, with duplicate: true.",
                 parameters=(
                     *(
                         Parameter(name, _MODELS.get(name, str), _DESCRIPTIONS.get(name, ""))
@@ -157,13 +156,13 @@ _DESCRIPTIONS: Final = {
     "value": "the value",
     "encoding": "base64: the value is bytes",
     "key_encoding": "base64: the key is bytes",
-    "deadline": "RFC 3339; not delivered after it",
+    "deadline": "RFC 3339; the record is not delivered after this time",
     "deadline_ms": "the same as unix time in milliseconds",
     "delay_ms": "delivered this much later",
     "not_before_ms": "unix time in milliseconds; not delivered before it",
     "partition_override": "the partition, instead of the key's",
-    "retry_max_attempts": "deliveries before the record goes to the dead letters; 0 for no limit",
-    "retry_backoff_ms": "the wait after the first failure; doubled after each further one",
-    "retry_max_backoff_ms": "the longest wait",
+    "retry_max_attempts": "attempts before the record becomes a dead letter; 0: no limit",
+    "retry_backoff_ms": "the backoff after the first failure; doubled after each further one",
+    "retry_max_backoff_ms": "the longest backoff",
     "idempotency_key": "a record with a key that is known is not appended again",
 }

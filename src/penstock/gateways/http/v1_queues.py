@@ -163,7 +163,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/v1/queues",
             _queues,
-            CallDoc(TAG, "Say how all queues stand", {200: QueueList}, errors=(400,)),
+            CallDoc(TAG, "Show the state of all queues", {200: QueueList}, errors=(400,)),
         ),
         # Before the queue itself: a group may have slashes in its name.
         route(
@@ -173,11 +173,11 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _peek,
             CallDoc(
                 TAG,
-                "Look at the unfinished records of a queue, and change nothing",
+                "Show the unfinished records of a queue, without changing anything",
                 {200: PeekedRecords},
                 errors=(400, 404),
                 parameters=(
-                    Parameter("max_records", Count, f"how many at the most, up to {PEEKED_MAX}; 100 unless told"),
+                    Parameter("max_records", Count, f"the maximum number of records, up to {PEEKED_MAX}; default 100"),
                 ),
             ),
         ),
@@ -188,13 +188,13 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _states,
             CallDoc(
                 TAG,
-                "Say what a queue knows of the records of a partition, without the records",
+                "Show the states of the records of a partition, without the records",
                 {200: KnownStates},
                 errors=(400, 404),
-                description="As much as fits one answer; ask again with the `next_offset` that it names.",
+                description="The response is limited; to continue, use its `next_offset`.",
                 parameters=(
                     Parameter("partition", Count, "the partition", required=True),
-                    Parameter("offset", Count, "tell only of records from this one on"),
+                    Parameter("offset", Count, "only records from this offset on"),
                 ),
             ),
         ),
@@ -203,7 +203,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/v1/queues/{topic}/{group:path}",
             _queue,
-            CallDoc(TAG, "Say how a queue stands", {200: QueueStatus}, errors=(400, 404)),
+            CallDoc(TAG, "Show the state of a queue", {200: QueueStatus}, errors=(400, 404)),
         ),
         route(
             gateway,
@@ -212,14 +212,14 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _why,
             CallDoc(
                 TAG,
-                "Say in one sentence why a record is not being delivered",
+                "Explain in one sentence why a record is not delivered",
                 {200: WhyAnswer},
                 errors=(400,),
                 parameters=(
                     Parameter("topic", str, "the topic", required=True),
                     Parameter("partition", Count, "the record's partition", required=True),
                     Parameter("offset", Count, "the record's offset", required=True),
-                    Parameter("group", str, "the group that does not get it", required=True),
+                    Parameter("group", str, "the consumer group", required=True),
                 ),
             ),
         ),

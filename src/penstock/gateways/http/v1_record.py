@@ -32,7 +32,7 @@ def bytes_of(name: str, text: str, encoding: str | None) -> bytes:
     try:
         return decoded(text, encoding)
     except ValueError:
-        raise refuse(f"invalid {name}: it is not {BASE64}, as its encoding says") from None
+        raise refuse(f"invalid {name}: it is not {BASE64}, but its encoding is {BASE64}") from None
 
 
 def consumed(delivery: Delivery, *, until: bool = False) -> ConsumedRecord:

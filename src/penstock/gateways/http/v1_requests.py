@@ -52,7 +52,7 @@ def _text(_: str, text: str) -> str:
 
 def _encoding(name: str, text: str) -> str:
     if text not in ENCODINGS:
-        raise refuse(f"invalid {name}: leave it out for text, or give base64")
+        raise refuse(f"invalid {name}: omit it for text, or use base64")
     return text
 
 
@@ -81,7 +81,7 @@ def _count(name: str, text: str) -> int:
 def _milliseconds(name: str, text: str) -> int:
     number = _count(name, text)
     if number > MILLISECONDS_MAX:
-        raise refuse(f"invalid {name}: {MILLISECONDS_MAX} is the most")
+        raise refuse(f"invalid {name}: the limit is {MILLISECONDS_MAX}")
     return number
 
 
@@ -213,7 +213,7 @@ def moment_ms(name: str, text: str) -> int:
     except msgspec.ValidationError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise refuse(f"invalid {name}: give RFC 3339 with a time zone, as 2030-01-31T12:00:00Z")
+        raise refuse(f"invalid {name}: use RFC 3339 with a time zone, such as 2030-01-31T12:00:00Z")
     return int(moment.timestamp() * 1000)
 
 
@@ -243,7 +243,7 @@ def _split(query: bytes) -> Iterable[tuple[str, str]]:
 
 def _unknown(name: str, known: tuple[str, ...]) -> PenstockError:
     shown = name if len(name) <= 64 else f"{name[:61]}..."
-    takes = f"it takes {', '.join(known)}" if known else "it takes no field"
+    takes = f"the fields are {', '.join(known)}" if known else "there are no fields"
     return refuse(f"unknown field: {shown}; {takes}")
 
 
@@ -260,11 +260,11 @@ def _produce(pairs: Mapping[str, str]) -> ProduceRequest:
         elif name in _RETRY_FIELDS:
             retry[_RETRY_FIELDS[name]] = number = _milliseconds(given, text)
             if name == "retry_max_attempts" and number > ATTEMPTS_MAX:
-                raise refuse(f"invalid {given}: {ATTEMPTS_MAX} is the most, and 0 means as often as it takes")
+                raise refuse(f"invalid {given}: {ATTEMPTS_MAX} is the limit, and 0 means no limit")
         elif name == "deadline_ms":
             moment = rfc3339(_count(given, text))
             if moment is None:
-                raise refuse(f"invalid {given}: give unix time in milliseconds, before the year 10000")
+                raise refuse(f"invalid {given}: use unix time in milliseconds, before the year 10000")
             envelope.setdefault("deadline", moment)
         elif name in _PRODUCE_FIELDS:
             top[name] = _PRODUCE_FIELDS[name](given, text)

@@ -57,8 +57,7 @@ class OpenIn(Request, frozen=True):
         Annotated[
             Milliseconds,
             Meta(
-                description="how long the sink has to be remembered when nobody uses it: at most as long as sinks.remember_ms, which "
-                f"is what a new sink has; at least {SINK_REMEMBER_MS_MIN}"
+                description=f"how long the sink is remembered when it is not used: at most sinks.remember_ms, which is the default; at least {SINK_REMEMBER_MS_MIN}"
             ),
         ]
         | None
@@ -73,7 +72,9 @@ class CommitIn(Request, frozen=True):
     staging_id: (
         Annotated[
             UUID,
-            Meta(description="as the sink was opened with: the commit is refused when that staging topic is gone"),
+            Meta(
+                description="the staging_id from opening the sink: the commit is refused if that staging topic no longer exists"
+            ),
         ]
         | None
     ) = None
@@ -142,7 +143,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _open,
             CallDoc(
                 TAG,
-                "Open an exactly-once sink: make it and its staging topic if they are not there",
+                "Open an exactly-once sink: create it and its staging topic if they do not exist",
                 {200: OpenedSink},
                 errors=(400, 429, 504),
                 body=OpenIn,
@@ -156,11 +157,10 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _commit,
             CallDoc(
                 TAG,
-                "Append what is staged to its topics, all of it and once",
+                "Append the staged records to their topics, all of them and exactly once",
                 {200: CommittedBatch},
                 errors=(400, 404, 409, 429, 504),
-                description="A batch id that is not greater than the last one appends nothing. After a 503 or 504 it may "
-                "still be under way: commit it again to hear how it ended.",
+                description="A batch id that is not greater than the last one appends nothing. After a 503 or 504 the commit may still be running: repeat it to get the result.",
                 body=CommitIn,
             ),
         ),
@@ -171,7 +171,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _abort,
             CallDoc(
                 TAG,
-                "Drop what is staged, unless the batch is committed or about to be",
+                "Discard what is staged, unless the batch is committed or being committed",
                 {200: AbortedBatch},
                 errors=(400, 404, 409, 504),
                 body=AbortIn,
@@ -182,14 +182,14 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             "GET",
             "/v1/sinks",
             _list,
-            CallDoc(TAG, "Say how all sinks stand", {200: SinkList}, (400,)),
+            CallDoc(TAG, "Show the state of all sinks", {200: SinkList}, (400,)),
         ),
         route(
             gateway,
             "GET",
             "/v1/sinks/{sink}",
             _status,
-            CallDoc(TAG, "Say how a sink stands", {200: SinkStatus}, errors=(400, 404)),
+            CallDoc(TAG, "Show the state of a sink", {200: SinkStatus}, errors=(400, 404)),
         ),
         route(
             gateway,
@@ -198,7 +198,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _delete,
             CallDoc(
                 TAG,
-                "Forget a sink, what is staged in it and which batches it committed",
+                "Delete a sink, what is staged in it, and the memory of its commits",
                 {204: None},
                 errors=(400, 404, 409, 504),
             ),

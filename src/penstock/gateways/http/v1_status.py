@@ -50,6 +50,8 @@ async def _version(_: Call) -> Answer:
 def routes(gateway: "HttpGateway") -> list[Route]:
     """GET /v1/healthz and /v1/version."""
     return [
-        route(gateway, "GET", "/v1/healthz", _healthz, CallDoc(TAG, "Say that the broker serves", {200: Status})),
-        route(gateway, "GET", "/v1/version", _version, CallDoc(TAG, "Say which version this is", {200: Version})),
+        route(
+            gateway, "GET", "/v1/healthz", _healthz, CallDoc(TAG, "Check whether the broker is healthy", {200: Status})
+        ),
+        route(gateway, "GET", "/v1/version", _version, CallDoc(TAG, "Show the version", {200: Version})),
     ]

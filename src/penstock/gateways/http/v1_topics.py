@@ -54,14 +54,14 @@ def routes(gateway: "HttpGateway") -> list[Route]:
             _create_topic,
             CallDoc(
                 TAG,
-                "Make a topic",
+                "Create a topic",
                 {201: TopicCreated},
                 errors=(400, 409, 429),
-                description="A topic that exists with as many partitions is left as it is; with another number it is a conflict. "
+                description="If the topic exists with the same number of partitions, nothing changes; with another number, the call is a conflict. "
                 "The fields go in the query string or in a body.",
                 parameters=(
                     Parameter("name", str, "the topic's name"),
-                    Parameter("partitions", Count, "how many partitions; 1 unless told"),
+                    Parameter("partitions", Count, "the number of partitions; default 1"),
                 ),
                 body=CreateTopicRequest,
                 body_required=False,

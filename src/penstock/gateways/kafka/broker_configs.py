@@ -21,30 +21,38 @@ from penstock.settings import Settings
 _MINUTE_MS: Final = 60 * 1000
 _HOUR_MS: Final = 60 * _MINUTE_MS
 _NUMBERS: Final = (
-    ("num.partitions", "topics.partitions", "Of a topic made without a number."),
-    ("default.replication.factor", "replication_factor", "Of a topic made without a number."),
+    ("num.partitions", "topics.partitions", "The default for new topics."),
+    ("default.replication.factor", "replication_factor", "The default for new topics."),
     (
         "offsets.topic.num.partitions",
         "groups.offsets_topic_partitions",
-        "Partitions of __consumer_offsets when it is made.",
+        "Partitions of __consumer_offsets when it is created.",
     ),
-    ("group.min.session.timeout.ms", "groups.session_timeout_ms_min", "The shortest session a member may ask for."),
-    ("group.max.session.timeout.ms", "groups.session_timeout_ms_max", "The longest session a member may ask for."),
+    (
+        "group.min.session.timeout.ms",
+        "groups.session_timeout_ms_min",
+        "The shortest session timeout that a member may request.",
+    ),
+    (
+        "group.max.session.timeout.ms",
+        "groups.session_timeout_ms_max",
+        "The longest session timeout that a member may request.",
+    ),
     (
         "group.initial.rebalance.delay.ms",
         "groups.initial_rebalance_delay_ms",
-        "How long an empty group waits for members.",
+        "How long an empty group waits for members before the first rebalance.",
     ),
-    ("group.max.size", "groups.members_max", "The most members of one group."),
+    ("group.max.size", "groups.members_max", "The maximum number of members of a group."),
     (
         "offsets.retention.minutes",
         "groups.offsets_retention_minutes",
-        "How long the offsets of an empty group are kept.",
+        "How long the offsets of an empty group are retained.",
     ),
     ("socket.request.max.bytes", "limits.request_bytes_max", "The largest request."),
-    ("max.connections", "limits.connections_max", "Connections at the same time."),
-    ("fetch.max.bytes", "limits.fetch_bytes_max", "The most one fetch answers with."),
-    ("max.incremental.fetch.session.cache.slots", "limits.fetch_sessions_max", "Fetch sessions remembered."),
+    ("max.connections", "limits.connections_max", "The maximum number of open connections."),
+    ("fetch.max.bytes", "limits.fetch_bytes_max", "The largest fetch response."),
+    ("max.incremental.fetch.session.cache.slots", "limits.fetch_sessions_max", "The maximum number of fetch sessions."),
 )
 """Of each: its name, where its value is in the settings, and what it means."""
 
@@ -61,14 +69,14 @@ def describe_broker_configs(context: RequestContext) -> list[ConfigValue]:
         *_numbers(settings),
         _flag(
             "auto.create.topics.enable",
-            "Whether a topic is made when a client first names it.",
+            "Whether a topic is created when a client first uses it.",
             on=settings.topics.auto_create,
         ),
         _number(
             "offset.metadata.max.bytes",
             OFFSET_METADATA_BYTES_MAX,
             OFFSET_METADATA_BYTES_MAX,
-            "The longest text committed with an offset.",
+            "The longest metadata text of a committed offset.",
         ),
         _number(
             "offsets.topic.replication.factor",
@@ -81,7 +89,7 @@ def describe_broker_configs(context: RequestContext) -> list[ConfigValue]:
             ConfigKind.LONG,
             str(settings.limits.connection_idle_ms_max),
             str(CONNECTION_IDLE_MS_MAX),
-            "A connection silent for longer is closed.",
+            "An idle connection is closed after this time.",
         ),
         *_housekeeping_configs(settings.log.housekeeping_interval_ms),
         *_rate_configs(),
@@ -115,15 +123,15 @@ def _with_layers(value: ConfigValue, layers: Sequence[ConfigLayer]) -> ConfigVal
 
 def _node_configs(broker: Broker, listener: str) -> Iterator[ConfigValue]:
     node = str(broker.node_id)
-    yield _value("node.id", ConfigKind.INT, node, "1", "This broker's number among its peers.")
+    yield _value("node.id", ConfigKind.INT, node, "1", "The id of this broker.")
     yield _value("broker.id", ConfigKind.INT, node, "1", "The same as node.id.")
     roles = "broker,controller"
-    yield _value("process.roles", ConfigKind.LIST, roles, roles, "Any broker may be the controller.")
+    yield _value("process.roles", ConfigKind.LIST, roles, roles, "Any broker can be the controller.")
     yield _static("log.dirs", broker.logs.data_dir, "The data directory.")
     yield _static("log.dir", broker.logs.data_dir, "The same as log.dirs.")
     yield _static("advertised.listeners", listener, "The address that clients connect to.")
     yield _value(
-        "authorizer.class.name", ConfigKind.STRING, "", "", "There is no authorizer: every client may do everything."
+        "authorizer.class.name", ConfigKind.STRING, "", "", "There is no authorizer: every client has full access."
     )
     yield _flag("delete.topic.enable", "Topics can be deleted.", on=True)
     yield _flag("log.cleaner.enable", "Topics with cleanup.policy=compact are compacted.", on=True)
@@ -139,7 +147,7 @@ def _http_listeners(broker: Broker) -> ConfigValue:
         )
         found = [node.listeners.get("http") for node in nodes]
     shown = ",".join(str(address) for address in found if address is not None)
-    documentation = "Where the HTTP API listens, here and on the other nodes that are up; empty when it does not. Exactly-once sinks are committed there."
+    documentation = "The addresses of the HTTP API, on this node and on other nodes that are up; empty if it is off. Exactly-once sinks use it for commits."
     return _value("penstock.http.listeners", ConfigKind.LIST, shown, shown, documentation)
 
 
@@ -162,7 +170,7 @@ def _housekeeping_configs(interval_ms: int) -> Iterator[ConfigValue]:
     yield _value(HOUSEKEEPING_MS, definition.kind, shown, usual, definition.documentation)
     name, documentation = (
         "log.retention.check.interval.ms",
-        f"The same as {HOUSEKEEPING_MS}, unless that was set while the broker runs.",
+        f"The same as {HOUSEKEEPING_MS}, unless that was changed dynamically.",
     )
     yield _value(name, definition.kind, shown, usual, documentation)
 

@@ -59,7 +59,7 @@ def check_broker_name(name: str, context: RequestContext) -> None:
     if other is not None:
         raise PenstockError(
             Reason.INVALID_REQUEST,
-            f"This is broker {context.broker.node_id}. Ask broker {name} itself, at {other.address}.",
+            f"This is broker {context.broker.node_id}. Send the request to broker {name}, at {other.address}.",
         )
     raise PenstockError(
         Reason.INVALID_REQUEST, f"There is no broker {name[:64]!a} here; this one is {context.broker.node_id}."
@@ -71,7 +71,7 @@ def refuse_resource(resource_type: int) -> PenstockError:
     known = {int(kind): kind.name for kind in ResourceType}
     return PenstockError(
         Reason.INVALID_REQUEST,
-        f"Resources of type {known.get(resource_type, resource_type)} have no configs here. Ask for a TOPIC, a BROKER or a GROUP.",
+        f"Resources of type {known.get(resource_type, resource_type)} have no configs. Use TOPIC, BROKER or GROUP.",
     )
 
 
@@ -80,7 +80,7 @@ def check_topic_alterable(name: str, context: RequestContext) -> None:
     context.require_topic(Action.ALTER, name)
     check_topic_name(name)
     if is_staging(name):
-        raise PenstockError(Reason.INVALID_TOPIC, f"{name} belongs to a sink: its configs stay as they are.")
+        raise PenstockError(Reason.INVALID_TOPIC, f"{name} belongs to a sink: its configs cannot be changed.")
 
 
 def alterable(resource_type: int, name: str, context: RequestContext) -> Resource:
@@ -116,7 +116,7 @@ def named_twice(names: Iterable[tuple[int, str]]) -> set[tuple[int, str]]:
 
 def refuse_twice(name: str) -> PenstockError:
     """The refusal of such a resource."""
-    return PenstockError(Reason.INVALID_REQUEST, f"{name[:64]!a} stands twice in the request. Name it once.")
+    return PenstockError(Reason.INVALID_REQUEST, f"{name[:64]!a} is listed twice in the request. List it once.")
 
 
 def values_of(values: Iterable[ConfigValue], wanted: list[str] | None) -> list[ConfigValue]:

@@ -158,10 +158,10 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         view = frames.view[start:end]
         served = self.gateway.served.get(api_key)
         if served is None:
-            raise ProtocolViolation(f"API key {api_key} is not served here")
+            raise ProtocolViolation(f"API key {api_key} is not supported")
         if version not in served.versions:
             if api_key != ApiKey.API_VERSIONS:
-                raise ProtocolViolation(f"{served.api.name} version {version} is not served here")
+                raise ProtocolViolation(f"{served.api.name} version {version} is not supported")
             refusal = ApiVersionsResponse(
                 error_code=CODES[Reason.UNSUPPORTED_VERSION], api_keys=self.gateway.advertised
             )

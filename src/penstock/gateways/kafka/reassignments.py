@@ -36,7 +36,7 @@ class LoneReassignments:
         self._topics.partition(self._topics.require_named(topic), partition)
         if replicas is None:
             raise PenstockError(
-                Reason.NO_REASSIGNMENT_IN_PROGRESS, f"{topic}/{partition} is not being moved: this broker is alone."
+                Reason.NO_REASSIGNMENT_IN_PROGRESS, f"{topic}/{partition} is not being moved: this is a single broker."
             )
         self._topics.placer.assigned([replicas])
 
@@ -44,7 +44,7 @@ class LoneReassignments:
         """No other node could lead."""
         self._topics.partition(self._topics.require_named(topic), partition)
         raise PenstockError(
-            Reason.ELECTION_NOT_NEEDED, f"{topic}/{partition} is led by node {self._node_id}: this broker is alone."
+            Reason.ELECTION_NOT_NEEDED, f"{topic}/{partition} is led by node {self._node_id}: this is a single broker."
         )
 
     def list(self, partitions: Iterable[tuple[str, int]] | None = None) -> Iterator[ReplicaMove]:  # noqa: ARG002 - none of them moves
@@ -76,7 +76,7 @@ async def change_each(
         except TimeoutError:
             return item, PenstockError(
                 Reason.REQUEST_TIMED_OUT,
-                "The metadata store did not answer in time. Look whether it was done, and ask again.",
+                "The metadata store did not answer in time. Check whether the request was processed, and try again.",
             )
         return item, None
 

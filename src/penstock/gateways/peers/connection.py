@@ -124,7 +124,7 @@ class PeerConnection(asyncio.BufferedProtocol):
 
     def cut_off(self) -> None:
         """It has not proved itself, and others want its place."""
-        logger.info("closing %s: it has not proved that it is a node, and others come", self._peer())
+        logger.info("closing %s: it has not authenticated as a node, and other connections need the slot", self._peer())
         self.abort()
 
     def _look_after(self) -> None:
@@ -133,7 +133,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self._node >= 0 and since < IDLE_SECONDS:
             self._timer = self._loop.call_later(IDLE_SECONDS - since, self._look_after)
             return
-        logger.info("closing %s: it was silent for too long", self._peer())
+        logger.info("closing %s: it was idle for too long", self._peer())
         self.abort()
 
     def _peer(self) -> object:
@@ -193,7 +193,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         elif header.api_key in OPERATION_HEADS and header.api_version == PEER_VERSION:
             self._operations.begin(header.api_key, header.correlation_id, body[position:])
         else:
-            raise ProtocolViolation(f"API {header.api_key} version {header.api_version} is not served to nodes")
+            raise ProtocolViolation(
+                f"API {header.api_key} version {header.api_version} is not supported on the peer listener"
+            )
 
     def _write(self, parts: list[Buffer]) -> None:
         transport = self._transport
@@ -210,7 +212,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         """Two questions, two answers; ProtocolViolation when it does not belong here."""
         api = API[ApiKey.SASL_AUTHENTICATE]
         if header.api_key != ApiKey.SASL_AUTHENTICATE or not api.covers(header.api_version):
-            raise ProtocolViolation("it does not say who it is: clients connect to the kafka listener")
+            raise ProtocolViolation("it did not identify itself: clients must connect to the kafka listener")
         # A copy: the greeting is kept until the proof comes.
         request: SaslAuthenticateRequest = api.decode_request(bytes(body), position, header.api_version)
         if self._greeted is None:
@@ -233,7 +235,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         if gateway.cluster.rules.authenticated_replicas and not is_proof(expected, proof):
             self._refuse(header, "it does not know the cluster's secret")
         if not gateway.proved(self):
-            raise ProtocolViolation("nodes have too many connections to this one")
+            raise ProtocolViolation("there are too many connections from other nodes")
         self._node = hello.node
         self._frames.frame_bytes_max = REQUEST_BYTES_MAX
         self._fetches = ReplicaFetches(gateway, NodeId(hello.node), hello.epoch, self._write, self._run, self.abort)

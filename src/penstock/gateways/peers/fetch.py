@@ -190,7 +190,7 @@ class ReplicaFetches:
         try:
             work(*what)
         except Exception:
-            logger.exception("node %d cannot be answered", self._node_id)
+            logger.exception("cannot send a response to node %d", self._node_id)
             self._on_failed()
 
     def _look(self) -> None:

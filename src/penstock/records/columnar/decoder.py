@@ -66,7 +66,7 @@ def decode(
     if not opened.are_all:
         raise PenstockError(
             Reason.RECORDS_TOO_LARGE,
-            f"the batches open to more than the {COLUMN_BYTES_MAX} bytes of a column; decode fewer at a time",
+            f"the batches decompress to more than the {COLUMN_BYTES_MAX} bytes of a column; decode fewer at a time",
         )
     return _decode(opened, columns, from_offset, to_offset)
 

@@ -59,7 +59,9 @@ def encode(
     count = len(value)
     for column in (key, headers, timestamps_ms):
         if column is not None and not isinstance(column, int) and len(column) != count:
-            raise ValueError(f"a column has {len(column)} rows and the values have {count}: give columns of one table")
+            raise ValueError(
+                f"a column has {len(column)} rows, but the values have {count}: use columns of the same table"
+            )
     if not count:
         return []
     rows = _Rows(
@@ -103,7 +105,7 @@ def _timestamps(given: int | pa.Array | pa.ChunkedArray) -> Ints | int:
         stamps = np.asarray(given.cast(pa.int64()), np.int64)
         least, most = int(stamps.min()), int(stamps.max())
     if not -_TIMESTAMP_MS_MAX < least <= most < _TIMESTAMP_MS_MAX:
-        raise PenstockError(Reason.INVALID_TIMESTAMP, "a timestamp is out of range; give milliseconds since 1970")
+        raise PenstockError(Reason.INVALID_TIMESTAMP, "a timestamp is out of range; use milliseconds since 1970")
     return stamps
 
 

@@ -129,7 +129,7 @@ class _Spread:
         before[begun] = -1
         lasts = self._heads.last_offset_deltas[self._first : self._first + len(ended)]
         if (deltas <= before).any() or (deltas[ended - 1] > lasts).any():
-            raise corrupt("the offsets of the records do not rise within their batch")
+            raise corrupt("the offsets of the records do not increase within their batch")
         self._delta_before = -1 if len(ended) and int(ended[-1]) == len(deltas) else int(deltas[-1])
 
     def timestamps_us(self, deltas: Ints) -> Ints:

@@ -36,7 +36,7 @@ def headers_column(source: Bytes, at: Ints, ends: Ints) -> pa.Array:
         some = cursor.varint()
         left = ends[having] - cursor.at
         if (some < 0).any() or (some > RECORD_HEADERS_MAX).any() or (some * _HEADER_BYTES_MIN > left).any():
-            raise corrupt(f"a record has headers that cannot be in it, or more than {RECORD_HEADERS_MAX}")
+            raise corrupt(f"a record has invalid headers, or more than {RECORD_HEADERS_MAX}")
         counts[having] = some
         total = int(some.sum())
         places = _places(source, cursor.at, ends[having], some, total)
@@ -102,11 +102,11 @@ def _rest(source: Bytes, at: int, end: int, places: Ints) -> None:
     for index in range(places.shape[1]):
         size, name_at = source.varint_at(at)
         if not 0 <= size <= end - name_at:
-            raise corrupt(f"a header name of {size} bytes where {end - name_at} are left")
+            raise corrupt(f"a header name has {size} bytes, but {end - name_at} are left")
         name_end = name_at + size
         size, value_at = source.varint_at(name_end)
         if not -1 <= size <= end - value_at:
-            raise corrupt(f"a header value of {size} bytes where {end - value_at} are left")
+            raise corrupt(f"a header value has {size} bytes, but {end - value_at} are left")
         at = value_at + max(size, 0)
         places[:, index] = name_at, name_end, value_at, at, size
     if at != end:

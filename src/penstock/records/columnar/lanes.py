@@ -182,7 +182,7 @@ class _Lanes:
                     behind = self._walk_plain(int(self._at[lane]), int(self._ends[lane]), begins, plain)
                 lane = behind
             if lane == _BROKEN:
-                raise corrupt("the length of a record leads out of its batch")
+                raise corrupt("the length of a record exceeds its batch")
         marks = [each[counts[owners]] for each, owners in zip(self._marks, self._owners, strict=True)]
         return [*marks, np.array(plain, np.int64)]
 
@@ -217,7 +217,7 @@ class _Lanes:
                         number, width = number & 0x7F | byte << 7, 2
                 length = number >> 1
                 if number & 1 or length < LENGTH_MIN or length > end - at - width:
-                    raise corrupt(f"a record says {length} bytes of {end - at - width}")
+                    raise corrupt(f"a record declares {length} bytes, but {end - at - width} are left")
                 marks.append(at << WIDTH_BITS | width)
                 at += width + length
             if at == end:

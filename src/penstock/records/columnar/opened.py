@@ -46,10 +46,10 @@ def open_groups(
         return
     raw, behind, sizes = _joined([data for _, data in batches])
     if int(sizes.min()) < HEADER_BYTES:
-        raise corrupt("a batch is not whole")
+        raise corrupt("a batch is incomplete")
     heads = read_heads(raw, behind - sizes)
     if (heads.lengths + LENGTH_END != sizes).any():
-        raise corrupt("a batch is not whole")
+        raise corrupt("a batch is incomplete")
     last_deltas = np.maximum(heads.last_offset_deltas, 0)
     wanted = np.flatnonzero(
         (heads.counts != 0)
@@ -120,7 +120,7 @@ def _joined(parts: Sequence[Buffer]) -> tuple[Bytes, Ints, Ints]:
 
 def _too_large(bytes_max: int) -> PenstockError:
     return PenstockError(
-        Reason.RECORDS_TOO_LARGE, f"the records open to more than {bytes_max} bytes; send smaller batches"
+        Reason.RECORDS_TOO_LARGE, f"the records decompress to more than {bytes_max} bytes; send smaller batches"
     )
 
 

@@ -83,7 +83,7 @@ def packed_headers(headers: pa.Array | pa.ChunkedArray) -> BinaryColumn | None:
         raise PenstockError(Reason.INVALID_RECORD, f"a record has at most {RECORD_HEADERS_MAX} headers; send fewer")
     name_array, value_array = lists.flatten().flatten()
     if name_array.null_count:
-        raise PenstockError(Reason.INVALID_RECORD, "a header needs a name; leave out those without one")
+        raise PenstockError(Reason.INVALID_RECORD, "a header needs a name; remove headers without one")
     names, values = binary_column(name_array), binary_column(value_array)
     rows = len(counts)
     how_many, name_sizes, value_sizes = ByteRows(rows), ByteRows(total), ByteRows(total)

@@ -35,7 +35,7 @@ def find_records(source: Bytes, begins: Ints, ends: Ints, counts: Ints) -> tuple
     ``begins`` and ``ends`` are the regions of the batches in ``source``, rising; region ``i`` must hold exactly ``counts[i]`` records.
     """
     if (counts < 0).any() or (counts * RECORD_BYTES_MIN > ends - begins).any():
-        raise corrupt("there are more records than can be in the bytes")
+        raise corrupt("there are more records than fit into the bytes")
     has_some = counts > 0
     if (begins[~has_some] != ends[~has_some]).any():
         raise corrupt("bytes follow the last record")
@@ -57,7 +57,7 @@ def find_records(source: Bytes, begins: Ints, ends: Ints, counts: Ints) -> tuple
     bodies = starts + (marked & ((1 << WIDTH_BITS) - 1))
     behind = np.cumsum(counts)
     if len(starts) != int(behind[-1]) or (starts[behind - counts] != begins).any():
-        raise corrupt("a batch has another number of records than it says")
+        raise corrupt("the number of records does not match the batch header")
     record_ends = np.empty_like(starts)
     record_ends[:-1] = starts[1:]
     record_ends[behind - 1] = ends

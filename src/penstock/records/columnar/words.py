@@ -65,7 +65,7 @@ class Bytes:
         try:
             return read_varint(self.view, at)  # type: ignore[arg-type]  # it only takes single bytes out of it
         except IndexError:
-            raise corrupt("the records end in the middle of one") from None
+            raise corrupt("the records end in the middle of a record") from None
 
 
 def varints(words: Words) -> tuple[Ints, Ints | int]:
@@ -145,7 +145,7 @@ class Cursor:
         """Move over ``sizes`` bytes of each record; -1 is none. Less, or more than the buffer has, is refused."""
         smallest, largest = int(sizes.min(initial=0)), int(sizes.max(initial=0))
         if smallest < -1 or largest > self._bytes.size:
-            raise corrupt("a field has less than no bytes, or more than there are")
+            raise corrupt("a field has a negative length, or exceeds the data")
         if largest > 0:
             self.at = self.at + (np.maximum(sizes, 0) if smallest < 0 else sizes)
             self._words = None

@@ -53,7 +53,7 @@ def read_string(buf: Buffer, pos: int) -> tuple[str, int]:
     """A string that may not be null."""
     value, pos = read_nullable_string(buf, pos)
     if value is None:
-        raise ProtocolViolation("a string is null where none may be")
+        raise ProtocolViolation("a string must not be null")
     return value, pos
 
 
@@ -67,7 +67,7 @@ def read_bytes(buf: Buffer, pos: int) -> tuple[bytes, int]:
     """Bytes that may not be null."""
     value, pos = read_nullable_bytes(buf, pos)
     if value is None:
-        raise ProtocolViolation("bytes are null where none may be")
+        raise ProtocolViolation("bytes must not be null")
     return value, pos
 
 
@@ -75,7 +75,7 @@ def read_count(buf: Buffer, pos: int, element_bytes_min: int) -> tuple[int, int]
     """An array's count, refused unless that many of the smallest possible elements fit into the bytes left."""
     count, pos = read_i32(buf, pos)
     if count < 0 or count * element_bytes_min > len(buf) - pos:
-        raise ProtocolViolation(f"an array announces {count} elements with {len(buf) - pos} bytes left")
+        raise ProtocolViolation(f"an array declares {count} elements, but {len(buf) - pos} bytes are left")
     return count, pos
 
 

@@ -108,5 +108,5 @@ def decode_frame_size(buf: Buffer, pos: int, frame_bytes_max: int) -> int:
     """Read a frame's length prefix and refuse one that is negative or over the limit of this connection."""
     (size,) = _unpack_i32(buf, pos)
     if not 0 <= size <= frame_bytes_max:
-        raise ProtocolViolation(f"a frame announces {size} bytes; at most {frame_bytes_max} are accepted here")
+        raise ProtocolViolation(f"a frame declares {size} bytes; at most {frame_bytes_max} are accepted")
     return int(size)

@@ -50,12 +50,12 @@ def null_refused(field: str) -> ProtocolViolation:
 
 def count_refused(field: str, count: int, bytes_left: int) -> ProtocolViolation:
     """An array count that the bytes left cannot hold, or one element too many for a single message."""
-    return ProtocolViolation(f"{field} announces {count} elements with {bytes_left} bytes left in the message")
+    return ProtocolViolation(f"{field} declares {count} elements, but {bytes_left} bytes are left in the message")
 
 
 def tag_refused(field: str) -> ProtocolViolation:
     """A tagged field whose announced size is not the size of its content."""
-    return ProtocolViolation(f"a tagged field of {field} does not end where its size says")
+    return ProtocolViolation(f"a tagged field of {field} does not match its size")
 
 
 def marker_refused(field: str) -> ProtocolViolation:

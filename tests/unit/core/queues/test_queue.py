@@ -205,7 +205,7 @@ def test_a_disk_that_does_not_give_a_record_stops_no_other_queue_and_is_tried_ag
     world.turn()
     assert stalled.got == []
     assert done.reason is None
-    assert sum("cannot go on" in report for report in world.reports) == 1
+    assert sum("cannot continue" in report for report in world.reports) == 1
     world.advance(2_500)
     assert stalled.offsets == [0, 1]
 

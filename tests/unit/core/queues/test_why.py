@@ -104,9 +104,9 @@ def test_what_is_ready_and_for_whom_it_waits() -> None:
     world.create()
     world.produce(5)
     world.lease("a", max_records=1)
-    assert "no worker is attached" in why(world, 1).sentence
+    assert "no worker is connected" in why(world, 1).sentence
     owner = world.attach("b", credit=0)
-    assert "all 1 workers are busy" in why(world, 1).sentence
+    assert "all 1 workers hold as many records as they can" in why(world, 1).sentence
     owner.worker.grant(1)
     world.turn()
     assert "2 records of the queue are in flight" in why(world, 2).sentence
@@ -141,12 +141,12 @@ def test_a_dead_letter_is_named_with_what_it_died_of(world) -> None:
     assert why.state is WhyState.DEAD_LETTER
     assert (why.attempts, why.last_error) == (1, "no box")
     assert "attempt 1: no box" in why.sentence
-    assert "dlq.orders/0@0; see it with penstock dlq show orders" in why.sentence
+    assert "dlq.orders/0@0; inspect it with penstock dlq show orders" in why.sentence
     assert world.queues.why(TOPIC, 0, 0, "another").state is WhyState.NO_SUCH_GROUP
     answers = Answers()
     world.queues.finish("dlq.orders", REDRIVE_GROUP, 0, [0], "purge", answers)
     world.turn()
-    assert "redriven or purged since" in world.queues.why(TOPIC, 0, 0, GROUP).sentence
+    assert "been redriven or purged" in world.queues.why(TOPIC, 0, 0, GROUP).sentence
 
 
 def test_a_record_that_came_back_for_another_group_says_so(world) -> None:
@@ -164,7 +164,7 @@ async def test_what_is_not_committed_because_too_few_are_in_sync_says_who_is_mis
         await node.set_record(topic, 0, isr=((NODE, node.cluster.nodes.live()[NODE]),))
         explained = explain(node.broker, None, "t", 0, 0, "g")
         assert explained.sentence.endswith(
-            "Nothing new is committed to t/0 for acks=all now: 1 of the 2 that min.insync.replicas wants are in sync; nodes 8, 9 are missing."
+            "Nothing new is committed to t/0 for acks=all at the moment: 1 of the 2 replicas required by min.insync.replicas are in sync; nodes 8, 9 are missing."
         )
         now_ms = node.clock.now_ms()
         node.broker.partition("t", 0).append(build_batch([Record(0, now_ms, b"k", b"v")]), now_ms)

@@ -90,7 +90,7 @@ async def test_what_an_election_may_lose_is_cut_off_and_said(allowed: dict) -> N
     copy = await Copy.made(**allowed)
     assert copy.follower.diverged(0, COMMITTED - 2)
     assert (copy.end, copy.follower.high_watermark) == (4, 4)
-    assert ["they are lost here too" in report for report in copy.reports] == [True]
+    assert ["they are now lost here too" in report for report in copy.reports] == [True]
 
 
 async def test_a_compacted_copy_is_made_again_by_a_leader_that_does_not_know_all_epochs() -> None:

@@ -154,7 +154,7 @@ def test_a_commit_is_bounded(world) -> None:
         [Part(TOPIC, 0, [(0, number, 1) for number in range(SINK_STAGED_MAX + 1)])],
         [Part(TOPIC, number, []) for number in range(SINK_TARGETS_MAX + 1)],
     ):
-        with pytest.raises(PenstockError, match=" is the most: ") as refused:
+        with pytest.raises(PenstockError, match="but the limit is ") as refused:
             world.commit(0, *parts)
         assert refused.value.reason is Reason.POLICY_VIOLATION
 

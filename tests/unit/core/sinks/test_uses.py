@@ -41,7 +41,7 @@ def test_a_sink_that_nobody_used_for_long_is_forgotten_with_its_last_batch(world
     later(world, 2 * SWEEP_MS)
     assert world.sinks.names() == []
     assert f"__staging.{SINK}" not in world.broker.topics
-    assert any(f"nobody used them: {SINK}" in line for line in world.reports)
+    assert any(f"they were not used: {SINK}" in line for line in world.reports)
     world.restart()
     assert world.sinks.names() == []
     assert world.open().last_batch_id is None
@@ -173,7 +173,7 @@ def test_a_job_that_takes_longer_than_its_sink_is_remembered_can_still_commit(wo
 
 
 def test_a_time_in_which_nobody_could_come_back_is_refused(world) -> None:
-    with pytest.raises(PenstockError, match="600000 is the least") as refused:
+    with pytest.raises(PenstockError, match="the minimum is 600000") as refused:
         world.sinks.open(CALLER, SINK, Told(), remember_ms=SINK_REMEMBER_MS_MIN - 1)
     assert refused.value.reason is Reason.INVALID_REQUEST
 

@@ -37,7 +37,7 @@ async def test_a_head_that_is_too_large_is_refused_in_shape(tmp_path: Path, path
             assert status_of(answer) == 431
             body = json.loads(body_of(answer))
             assert set(body) == shape
-            assert "The headers of a request have at the most 1024 bytes. Send fewer." in body.values()
+            assert "The headers of a request can have at most 1024 bytes. Send fewer headers." in body.values()
             assert await raw.rest() == b""
             await raw.close()
 
@@ -78,9 +78,7 @@ async def test_noise_is_refused_in_json_and_disturbs_nobody(node: HttpNode, nois
     raw = await node.connect()
     answer = await raw.ask(noise)
     assert status_of(answer) == 400
-    assert json.loads(body_of(answer)) == {
-        "error": "The request cannot be read as HTTP/1.1. Look at what is sent, and at what sends it."
-    }
+    assert json.loads(body_of(answer)) == {"error": "The request is not valid HTTP/1.1. Check the client."}
     assert await raw.rest() == b""
     assert (await node.client.get("/health")).status_code == 200
     await raw.close()
@@ -91,7 +89,7 @@ async def test_connections_over_the_limit_are_told_so_in_shape(tmp_path: Path) -
         served = [await node.connect() for _ in range(2)]
         for raw in served:
             assert status_of(await raw.ask(HEALTH)) == 200
-        text = "There are 2 connections already. Close some, or try again later."
+        text = "There are 2 open connections. Close some, or try again later."
         for path, shape in (("/health", {"error": text}), ("/v1/x", {"error": "UNAVAILABLE", "message": text})):
             raw = await node.connect()
             answer = await raw.ask(request("GET", path))

@@ -38,7 +38,7 @@ async def test_a_node_that_was_fenced_is_not_ready_before_it_has_registered_itse
     await node.join(NODE)
     status, problem = await readiness(node)
     assert status == 503
-    assert "Another life" in problem
+    assert "Another process" in problem
     node.cluster.replicas.registered(node.cluster.nodes.live()[NODE])
     assert await readiness(node) == (200, "")
 

@@ -281,7 +281,7 @@ async def test_a_mistake_of_ours_is_a_500_and_the_connection_goes_on(
             answer = await raw.ask(post(MESSAGES, b'{"value":"x"}', "X-Request-Id: r7"))
         assert status_of(answer) == 500
         assert json.loads(body_of(answer)) == {
-            "error": "The broker made a mistake; its log tells more under request r7."
+            "error": "The broker had an internal error; its log has details under request r7."
         }
         assert "request r7 failed" in caplog.text
         assert "boom" in caplog.text

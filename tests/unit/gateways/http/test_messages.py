@@ -79,7 +79,7 @@ async def test_a_request_that_takes_too_long_is_told_so(
         answer = asked.result()
         assert answer.status_code == 504
         assert answer.json() == {
-            "error": "There was no answer within 1 ms. What was asked may still be done: look before you ask again."
+            "error": "There was no answer within 1 ms. The request may still be processed: check before you repeat it."
         }
         # Too late for anybody to be told.
         waiting[0]([PenstockError(Reason.STORAGE_ERROR)])
@@ -91,7 +91,7 @@ async def test_a_batch_has_a_bound(tmp_path: Path) -> None:
         await node.create("orders", 1)
         answer = await node.client.post(PATH, json=[{"value": "x"}] * 3)
         assert answer.status_code == 413
-        assert answer.json() == {"error": "A batch has at the most 2 messages, not 3. Send several."}
+        assert answer.json() == {"error": "A batch has at most 2 messages, not 3. Send several batches."}
         assert (await node.client.post(PATH, json=[{"value": "x"}] * 2)).status_code == 200
 
 

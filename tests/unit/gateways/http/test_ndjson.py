@@ -87,9 +87,7 @@ async def test_a_line_that_is_too_long_is_refused_and_skipped(tmp_path: Path) ->
         await raw.send(chunk(b'{"value":"a"}\n' + long[:90]))
         assert json.loads(await read_chunk(raw))["offset"] == 0
         await raw.send(chunk(long[90:] + b"more of it"))
-        assert json.loads(await read_chunk(raw)) == {
-            "error": "A line has at the most 100 bytes. Send a smaller message."
-        }
+        assert json.loads(await read_chunk(raw)) == {"error": "A line has at most 100 bytes. Send a smaller message."}
         await raw.send(chunk(b"x" * 1000))
         await raw.send(chunk(b'and its end\n{"value":"b"}\n' + long + b'\n{"value":"c"}\n'))
         answers = [json.loads(line) for line in (await read_chunk(raw)).splitlines()]

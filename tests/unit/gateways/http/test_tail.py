@@ -168,7 +168,7 @@ async def test_streams_have_a_bound(tmp_path: Path) -> None:
         raw = await follow(node)
         answer = await node.client.get("/topics/orders/tail")
         assert answer.status_code == 503
-        assert answer.json() == {"error": "There are 1 streams already. Close some, or try again later."}
+        assert answer.json() == {"error": "There are 1 open streams. Close some, or try again later."}
         await raw.close()
         await becomes(lambda: not node.http.on_stop)
         raw = await follow(node)

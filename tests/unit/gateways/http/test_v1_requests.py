@@ -148,7 +148,7 @@ def test_a_deadline_in_milliseconds_becomes_the_same_moment_in_words() -> None:
 
 @pytest.mark.parametrize("deadline", ["2030-01-01T00:00:00", "tomorrow", "", "2030-13-01T00:00:00Z"])
 def test_a_deadline_that_names_no_moment_is_refused(deadline) -> None:
-    assert refusal(moment_ms, "deadline", deadline).startswith("invalid deadline: give RFC 3339")
+    assert refusal(moment_ms, "deadline", deadline).startswith("invalid deadline: use RFC 3339")
 
 
 def test_a_deadline_beyond_all_calendars_is_refused() -> None:

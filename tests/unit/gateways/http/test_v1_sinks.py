@@ -52,7 +52,7 @@ async def test_an_opener_says_how_long_the_sink_is_to_be_remembered(opened) -> N
         assert (await opened.client.get(PATH)).json()["remember_ms"] == remember_ms
     refused = await opened.client.post(f"{PATH}/open", json={"remember_ms": 599_999})
     assert refused.status_code == 400
-    assert "600000 is the least" in refused.json()["message"]
+    assert "the minimum is 600000" in refused.json()["message"]
 
 
 async def test_a_commit_of_an_earlier_staging_topic_is_refused(opened) -> None:
@@ -79,14 +79,14 @@ async def test_a_commit_that_names_too_much_is_told_what_to_do(opened, monkeypat
     ):
         refused = await opened.client.post(f"{PATH}/commit", json={"batch_id": 0, "parts": parts})
         assert refused.status_code == 429
-        assert "names 3 staged ranges, and 2 is the most: stage fewer, larger batches" in refused.json()["message"]
+        assert "has 3 staged ranges, but the limit is 2: stage fewer, larger batches" in refused.json()["message"]
 
 
 async def test_the_largest_commit_is_bounded_by_the_core_and_not_by_the_decoder(opened) -> None:
     staged = [[0, offset, 1] for offset in range(SINK_STAGED_MAX + 1)]
     body = {"batch_id": 0, "parts": [{"topic": "out", "partition": 0, "staged": staged}]}
     refused = await opened.client.post(f"{PATH}/commit", json=body)
-    assert "is the most: stage fewer" in refused.json()["message"]
+    assert "stage fewer, larger batches" in refused.json()["message"]
     document = (await opened.client.get("/openapi.json")).json()
     told = document["components"]["schemas"]["CommitIn"]["properties"]["parts"]
     assert told["maxItems"] == SINK_STAGED_MAX
@@ -139,7 +139,7 @@ async def test_an_abort_says_what_it_did(opened) -> None:
     assert "not staged" in refused.json()["message"]
     await opened.client.post(f"{PATH}/commit", json={"batch_id": 0, "parts": []})
     answer = await opened.client.post(f"{PATH}/abort", json={"batch_id": 0})
-    assert answer.json() == {"aborted": False, "why": "batch 0 is committed already"}
+    assert answer.json() == {"aborted": False, "why": "batch 0 is already committed"}
 
 
 async def test_a_deleted_sink_is_gone(opened) -> None:
@@ -161,9 +161,9 @@ async def test_a_deleted_sink_is_gone(opened) -> None:
         (b'{"batch_id": 1, "parts": [], "more": 1}', "more"),
         (b'{"batch_id": 1, "parts": [], "staging_id": "x"}', "staging_id"),
         (b'{"batch_id": 1, "parts": [{"topic": "out", "partition": 0, "staged": [[0, 1]]}]}', "staged"),
-        (b'{"batch_id": 1, "parts": [{"topic": "out", "partition": 0, "staged": [[0, 0, 0]]}]}', "no staged batch"),
+        (b'{"batch_id": 1, "parts": [{"topic": "out", "partition": 0, "staged": [[0, 0, 0]]}]}', "not a staged batch"),
         (b'{"batch_id": 1, "parts": [{"topic": "out", "partition": 0, "staged": [[0, 9, 1]]}]}', "not staged"),
-        (b'{"batch_id": 1, "parts": [{"topic": "__sinks", "partition": 0, "staged": [[0, 0, 1]]}]}', "broker's own"),
+        (b'{"batch_id": 1, "parts": [{"topic": "__sinks", "partition": 0, "staged": [[0, 0, 1]]}]}', "internal topic"),
     ],
 )
 async def test_a_commit_that_cannot_be_is_told_why(opened, body, says) -> None:

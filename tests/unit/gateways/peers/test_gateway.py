@@ -99,7 +99,7 @@ async def test_what_a_stranger_asks_is_not_even_read(
         writer.writelines(frame_request(RequestHeader(int(ApiKey.METADATA), 12, 1, None), asked))
         assert await is_cut(reader)
         assert ApiKey.METADATA not in read
-        assert "clients connect to the kafka listener" in caplog.text
+        assert "clients must connect to the kafka listener" in caplog.text
         writer.close()
 
 

@@ -51,7 +51,7 @@ async def test_the_brokers_own_topics_are_not_for_users(node: TcpNode) -> None:
         LIST,
     )
     *refused, listed = await client.answered(4)
-    assert all("broker's own topic" in answer["error"] for answer in refused)
+    assert all("internal topic" in answer["error"] for answer in refused)
     assert listed["data"]["topics"] == ["t"]
 
 

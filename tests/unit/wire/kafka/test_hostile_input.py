@@ -162,7 +162,7 @@ def test_a_known_tag_that_does_not_fill_its_size_is_refused() -> None:
     api = API[ApiKey.FETCH]
     fixed = struct.pack(">iiibiiBBB", 1, 1, 1, 0, 0, -1, 1, 1, 1)
     assert api.decode_request(fixed + b"\x01" + b"\x00\x03" + b"\x03xy", 0, 15).cluster_id == "xy"
-    with pytest.raises(ProtocolViolation, match="does not end where its size says"):
+    with pytest.raises(ProtocolViolation, match="does not match its size"):
         api.decode_request(fixed + b"\x01" + b"\x00\x04" + b"\x03xy\0", 0, 15)
 
 

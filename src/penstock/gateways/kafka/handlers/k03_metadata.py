@@ -87,7 +87,7 @@ async def _find(asked: MetadataRequestTopic, request: MetadataRequest, context: 
         context.require_topic(Action.DESCRIBE, topic.name)
         return topic
     if asked.name is None:
-        raise PenstockError(Reason.INVALID_REQUEST, "A topic is asked for by its name or by its id.")
+        raise PenstockError(Reason.INVALID_REQUEST, "Request a topic either by its name or by its id.")
     context.require_topic(Action.DESCRIBE, asked.name)
     known = broker.topics.get(asked.name)
     if known is not None:

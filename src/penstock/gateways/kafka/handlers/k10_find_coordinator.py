@@ -50,7 +50,7 @@ async def _find_many(keys: list[str], key_type: int, context: RequestContext) ->
     if len(keys) > FIND_COORDINATOR_KEYS_MAX:
         refusal = PenstockError(
             Reason.INVALID_REQUEST,
-            f"{len(keys)} keys are too many for one request; ask for at most {FIND_COORDINATOR_KEYS_MAX} at a time.",
+            f"{len(keys)} keys are too many for one request; request at most {FIND_COORDINATOR_KEYS_MAX} at a time.",
         )
         found += await in_portions(keys[FIND_COORDINATOR_KEYS_MAX:], lambda key: _refused(key, refusal, context))
     return FindCoordinatorResponse(coordinators=found)
@@ -78,10 +78,10 @@ def _check(key: str, key_type: int, context: RequestContext) -> None:
     elif key_type == _TRANSACTION:
         raise PenstockError(
             Reason.TRANSACTIONS_NOT_SUPPORTED if context.version < _MANY_FROM else Reason.UNSUPPORTED_VERSION,
-            "This broker has no transactions. Produce without transactional.id; idempotence works without it.",
+            "This broker does not support transactions. Produce without transactional.id; idempotence works without it.",
         )
     else:
         raise PenstockError(
             Reason.INVALID_REQUEST,
-            f"This broker has no coordinators of type {key_type}; ask for a group (type 0).",
+            f"This broker has no coordinators of type {key_type}; use type 0 (group).",
         )

@@ -42,7 +42,7 @@ async def _create(
     try:
         context.require_topic(Action.CREATE, name)
         if len(asked) > 1:
-            raise PenstockError(Reason.INVALID_REQUEST, "The topic stands twice in the request. Name it once.")
+            raise PenstockError(Reason.INVALID_REQUEST, "The topic is listed twice in the request. List it once.")
         topic = await topics.create(_new_topic(asked[0]), validate_only=validate_only)
     except PenstockError as error:
         return CreateTopicsResponseTopic(name=name, error_code=context.code(error), error_message=error.text)
@@ -66,5 +66,5 @@ def _new_topic(asked: CreateTopicsRequestTopic) -> NewTopic:
         raise PenstockError(Reason.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned twice. Assign each one once.")
     configs = {config.name: config.value for config in asked.configs}
     if len(configs) < len(asked.configs):
-        raise PenstockError(Reason.INVALID_CONFIG, "A config stands twice in the request. Name each one once.")
+        raise PenstockError(Reason.INVALID_CONFIG, "A config is listed twice in the request. List each one once.")
     return NewTopic(asked.name, asked.num_partitions, asked.replication_factor, configs, assignments)

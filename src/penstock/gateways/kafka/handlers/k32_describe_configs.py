@@ -54,7 +54,7 @@ def handle(
 async def _describe_many(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
     described, rest = request.resources[:DESCRIBED_RESOURCES_MAX], request.resources[DESCRIBED_RESOURCES_MAX:]
     results = await in_portions(described, lambda asked: _describe(asked, request, context))
-    text = f"{len(request.resources)} resources are too many for one request; ask for at most {DESCRIBED_RESOURCES_MAX} at a time."
+    text = f"{len(request.resources)} resources are too many for one request; request at most {DESCRIBED_RESOURCES_MAX} at a time."
 
     def refuse(asked: DescribeConfigsRequestResource) -> DescribeConfigsResponseResult:
         code = context.code(Reason.INVALID_REQUEST)

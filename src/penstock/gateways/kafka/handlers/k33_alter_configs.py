@@ -45,7 +45,7 @@ async def handle(request: AlterConfigsRequest, context: RequestContext) -> Alter
 async def _alter(asked: AlterConfigsRequestResource, context: RequestContext, *, validate_only: bool) -> None:
     configs = {config.name: config.value for config in asked.configs}
     if len(configs) < len(asked.configs):
-        raise PenstockError(Reason.INVALID_REQUEST, "A config stands twice in the request. Name each one once.")
+        raise PenstockError(Reason.INVALID_REQUEST, "A config is listed twice in the request. List each one once.")
     if asked.resource_type == ResourceType.TOPIC:
         check_topic_alterable(asked.resource_name, context)
         await context.broker.topics.replace_configs(asked.resource_name, configs, validate_only=validate_only)

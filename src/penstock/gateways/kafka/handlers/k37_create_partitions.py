@@ -34,7 +34,7 @@ async def _grow(
     try:
         context.require_topic(Action.ALTER, topic.name)
         if len(asked) > 1:
-            raise PenstockError(Reason.INVALID_REQUEST, "The topic stands twice in the request. Name it once.")
+            raise PenstockError(Reason.INVALID_REQUEST, "The topic is listed twice in the request. List it once.")
         assignments = None if topic.assignments is None else [one.broker_ids for one in topic.assignments]
         topics = context.broker.topics
         await topics.add_partitions(topic.name, topic.count, assignments, validate_only=validate_only)

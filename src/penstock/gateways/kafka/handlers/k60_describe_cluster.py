@@ -28,7 +28,7 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
     if request.endpoint_type != _BROKERS:
         return DescribeClusterResponse(
             error_code=MISMATCHED_ENDPOINT_TYPE,
-            error_message="This address is a broker's, not a controller's. Ask for endpoint type 1.",
+            error_message="This is the address of a broker, not of a controller. Use endpoint type 1.",
             endpoint_type=_BROKERS,
         )
     try:

@@ -131,7 +131,7 @@ async def test_too_many_keys_are_refused_with_a_text(node: WireClusterNode, monk
     assert reasons[99] is not Reason.INVALID_REQUEST
     assert reasons[100:] == [Reason.INVALID_REQUEST] * 2
     assert answer.coordinators[-1].error_message == (
-        "102 keys are too many for one request; ask for at most 100 at a time."
+        "102 keys are too many for one request; request at most 100 at a time."
     )
 
 
