@@ -11,8 +11,8 @@ the same holds for the segment of the recovery point once compaction has replace
 Where the checkpoint is lost, nobody knows what was synced: then damage in a closed segment is kept if sound batches follow, and
 only a hole (zeros, or nothing at all) cuts the log. Whatever is cut or found is reported.
 
-What a crash interrupted is finished or undone first: a ``.deleted`` segment goes with all before it, ``.cleaned`` files go, and a
-``.swap`` file, which is whole and synced, takes the place of the segments that it was made from.
+What a crash interrupted is finished or undone first: ``.cleaned`` files go; a ``.swap`` file, which is whole and synced, takes the
+place of the segments that it was made from; a ``.deleted`` segment goes with all before it, or comes back if none follows it.
 """
 
 from penstock.log.checkpoint import NO_PRODUCERS, SNAPSHOT_UNKNOWN, RecoveryPoint
