@@ -10,7 +10,7 @@ import pytest
 from penstock.core.sinks.sinks import Committed, Opened
 from penstock.types import Flush
 from tests.crash.simulated_world import Stopped
-from tests.unit.core.sinks.world import CALLER, SINK, TOPIC, Told, World
+from tests.unit.core.sinks.world import SINK, TOPIC, Told, World
 
 BATCHES = 2
 PARTITIONS = 2
@@ -45,7 +45,7 @@ class Driver:
 
     def _open(self) -> int:
         told = Told()
-        self.world.sinks.open(CALLER, SINK, told)
+        self.world.sinks.open(SINK, told)
         self._wait(told)
         assert isinstance(told.result, Opened), told.result
         return -1 if told.result.last_batch_id is None else told.result.last_batch_id

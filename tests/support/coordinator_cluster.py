@@ -172,7 +172,7 @@ class CoordinatorCluster(QueueCluster):
 
         async def one_try() -> None:
             told: asyncio.Future[Opened | PenstockError] = asyncio.get_running_loop().create_future()
-            self.sinks_node.broker.sinks.open(CALLER, name, partial(_tell, told))
+            self.sinks_node.broker.sinks.open(name, partial(_tell, told))
             opened = await told
             if isinstance(opened, PenstockError):
                 raise opened

@@ -178,7 +178,6 @@ class QueueCluster(Cluster):
         """Asked again while the node loads."""
         done: asyncio.Future[list[Delivery]] = asyncio.get_running_loop().create_future()
         running.broker.queues.lease(
-            CALLER,
             topic,
             group,
             owner,
@@ -192,15 +191,13 @@ class QueueCluster(Cluster):
 
     async def ack(self, running: Running, group: str, taken: Sequence[Delivery], owner: str = OWNER) -> None:
         for item in taken:
-            await self._said(running.broker.queues.ack, CALLER, item.topic, group, owner, item.partition, [item.offset])
+            await self._said(running.broker.queues.ack, item.topic, group, owner, item.partition, [item.offset])
 
     async def nack(
         self, running: Running, group: str, taken: Sequence[Delivery], why: str = "bad", owner: str = OWNER
     ) -> None:
         for item in taken:
-            await self._said(
-                running.broker.queues.nack, CALLER, item.topic, group, owner, item.partition, item.offset, why
-            )
+            await self._said(running.broker.queues.nack, item.topic, group, owner, item.partition, item.offset, why)
 
     @staticmethod
     async def _said(say: Callable[..., None], *said: Any) -> None:

@@ -113,7 +113,7 @@ async def test_workers_are_told_when_another_node_works_for_their_group(tmp_path
         group = cluster.group_of(first)
         gone: asyncio.Future[Reason] = asyncio.get_running_loop().create_future()
         first.broker.queues.attach(
-            CALLER, "t", group, "w", lease_ms=LEASE_MS, credit=10, on_deliver=lambda _: None, on_gone=gone.set_result
+            "t", group, "w", lease_ms=LEASE_MS, credit=10, on_deliver=lambda _: None, on_gone=gone.set_result
         )
         await first.node.hand_over()
         async with asyncio.timeout(SECONDS_MAX):

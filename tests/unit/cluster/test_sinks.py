@@ -74,11 +74,11 @@ async def test_another_node_says_that_it_does_not_speak_for_sinks(tmp_path: Path
         other = cluster.others(cluster.sinks_node)[0].broker.sinks
         asked: list[Callable[[], Any]] = [
             other.names,
-            lambda: other.status(CALLER, SINK),
-            lambda: other.open(CALLER, SINK, lambda _: None),
+            lambda: other.status(SINK),
+            lambda: other.open(SINK, lambda _: None),
             lambda: other.commit(CALLER, SINK, 1, [], lambda _: None),
-            lambda: other.abort(CALLER, SINK, 1, lambda _: None),
-            lambda: other.delete(CALLER, SINK, lambda _: None),
+            lambda: other.abort(SINK, 1, lambda _: None),
+            lambda: other.delete(SINK, lambda _: None),
         ]
         for ask in asked:
             with pytest.raises(PenstockError) as refused:

@@ -113,12 +113,12 @@ async def test_a_queue_is_told_by_its_own_numbers(node: KafkaNode) -> None:
     await node.create("t", 2)
     await node.append("t", 0, 5)
     queues, taken = node.broker.queues, []
-    queues.lease(node.caller, "t", "g", "w", max_records=3, lease_ms=60_000, wait_ms=0, done=taken.extend)
+    queues.lease("t", "g", "w", max_records=3, lease_ms=60_000, wait_ms=0, done=taken.extend)
     await until(lambda: taken)
     acked: list[Reason | None] = []
     # Finished above the floor: it is no lag any more, though the floor stands where it stood.
-    queues.ack(node.caller, "t", "g", "w", 0, [1], acked.append)
-    queues.nack(node.caller, "t", "g", "w", 0, 2, "bad luck", acked.append)
+    queues.ack("t", "g", "w", 0, [1], acked.append)
+    queues.nack("t", "g", "w", 0, 2, "bad luck", acked.append)
     await until(lambda: len(acked) == 2)
     node.clock.advance(4000)
     found = await scrape(Metrics(node.broker))

@@ -107,7 +107,7 @@ class World:
         """Where the answer is going to be."""
         answers: list[list[Delivery]] = []
         self.broker.queues.lease(
-            INTERNAL, "orders", GROUP, "a", max_records=1, lease_ms=lease_ms, wait_ms=wait_ms, done=answers.append
+            "orders", GROUP, "a", max_records=1, lease_ms=lease_ms, wait_ms=wait_ms, done=answers.append
         )
         # The end of the turn, which hands out what there is.
         self.pass_ms(0)

@@ -41,7 +41,6 @@ from penstock.core.topic_names import IDEMPOTENCY_TOPIC
 from penstock.core.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import IDEMPOTENCY_KEYS_MAX
-from penstock.operations.operation import Action
 from penstock.ports import Flusher, Report
 from penstock.records.records import Record
 from penstock.types import NO_TIMESTAMP, Acks, TopicName
@@ -106,8 +105,6 @@ class Idempotency:
         ``admit`` is asked only for a record that is really to be appended: a duplicate takes no room.
         """
         broker = self._broker
-        if not broker.access.allows_all:
-            broker.access.require_topic(caller, Action.WRITE, topic)
         found = broker.topics.require(topic)
         self.family.served(self._partition_of(found.topic_id))
         check_key(tenant, key)

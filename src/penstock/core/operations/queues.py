@@ -26,16 +26,13 @@ if TYPE_CHECKING:
 
 
 @begins(queues.Lease)
-def lease(
-    broker: "Broker", asked: queues.Lease, caller: Caller, done: Done[tuple[queues.Delivery, ...]]
-) -> Cancel | None:
+def lease(broker: "Broker", asked: queues.Lease, _: Caller, done: Done[tuple[queues.Delivery, ...]]) -> Cancel | None:
     """Nothing more is leased to a caller that cancels."""
 
     def leased(deliveries: Sequence[queues.Delivery]) -> None:
         done(tuple(deliveries))
 
     return broker.queues.lease(
-        caller,
         asked.topic,
         asked.group,
         asked.owner,
@@ -64,7 +61,7 @@ class _Work(NamedTuple):
 def consume(
     broker: "Broker",
     asked: queues.Consume,
-    caller: Caller,
+    _: Caller,
     on_items: OnItems[queues.Delivery],
     on_end: OnEnd,
 ) -> Flow:
@@ -75,7 +72,6 @@ def consume(
 
     return _Work(
         broker.queues.attach(
-            caller,
             asked.topic,
             asked.group,
             asked.owner,
@@ -90,26 +86,25 @@ def consume(
 
 
 @begins(queues.Ack)
-def ack(broker: "Broker", asked: queues.Ack, caller: Caller, done: Done[None]) -> Cancel | None:
+def ack(broker: "Broker", asked: queues.Ack, _: Caller, done: Done[None]) -> Cancel | None:
     """All of them or none."""
-    broker.queues.ack(caller, asked.topic, asked.group, asked.owner, asked.partition, asked.offsets, told_reason(done))
+    broker.queues.ack(asked.topic, asked.group, asked.owner, asked.partition, asked.offsets, told_reason(done))
     return None
 
 
 @begins(queues.AckUpTo)
-def ack_up_to(broker: "Broker", asked: queues.AckUpTo, caller: Caller, done: Done[None]) -> Cancel | None:
+def ack_up_to(broker: "Broker", asked: queues.AckUpTo, _: Caller, done: Done[None]) -> Cancel | None:
     """Every record that the worker holds, up to this one."""
     broker.queues.ack_cumulative(
-        caller, asked.topic, asked.group, asked.owner, asked.partition, asked.offset, told_reason(done)
+        asked.topic, asked.group, asked.owner, asked.partition, asked.offset, told_reason(done)
     )
     return None
 
 
 @begins(queues.Nack)
-def nack(broker: "Broker", asked: queues.Nack, caller: Caller, done: Done[None]) -> Cancel | None:
+def nack(broker: "Broker", asked: queues.Nack, _: Caller, done: Done[None]) -> Cancel | None:
     """All of them or none."""
     broker.queues.nack(
-        caller,
         asked.topic,
         asked.group,
         asked.owner,
@@ -122,10 +117,9 @@ def nack(broker: "Broker", asked: queues.Nack, caller: Caller, done: Done[None])
 
 
 @begins(queues.Extend)
-def extend(broker: "Broker", asked: queues.Extend, caller: Caller, done: Done[None]) -> Cancel | None:
+def extend(broker: "Broker", asked: queues.Extend, _: Caller, done: Done[None]) -> Cancel | None:
     """All of them or none."""
     broker.queues.extend(
-        caller,
         asked.topic,
         asked.group,
         asked.owner,

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 @begins(sinks.OpenSink)
-def open_sink(broker: "Broker", asked: sinks.OpenSink, caller: Caller, done: Done[sinks.OpenedSink]) -> Cancel | None:
+def open_sink(broker: "Broker", asked: sinks.OpenSink, _: Caller, done: Done[sinks.OpenedSink]) -> Cancel | None:
     """Created if it does not exist."""
 
     def opened(found: Opened | PenstockError) -> None:
         done(found if isinstance(found, PenstockError) else sinks.OpenedSink(asked.sink, *found))
 
-    broker.sinks.open(caller, asked.sink, opened, remember_ms=asked.remember_ms)
+    broker.sinks.open(asked.sink, opened, remember_ms=asked.remember_ms)
     return None
 
 
@@ -42,24 +42,24 @@ def commit(
 
 
 @begins(sinks.AbortSink)
-def abort(broker: "Broker", asked: sinks.AbortSink, caller: Caller, done: Done[sinks.AbortedBatch]) -> Cancel | None:
+def abort(broker: "Broker", asked: sinks.AbortSink, _: Caller, done: Done[sinks.AbortedBatch]) -> Cancel | None:
     """Unless the batch is committed or about to be."""
 
     def aborted(found: Aborted | PenstockError) -> None:
         done(found if isinstance(found, PenstockError) else sinks.AbortedBatch(*found))
 
-    broker.sinks.abort(caller, asked.sink, asked.batch_id, aborted)
+    broker.sinks.abort(asked.sink, asked.batch_id, aborted)
     return None
 
 
 @begins(sinks.DeleteSink)
-def delete(broker: "Broker", asked: sinks.DeleteSink, caller: Caller, done: Done[None]) -> Cancel | None:
+def delete(broker: "Broker", asked: sinks.DeleteSink, _: Caller, done: Done[None]) -> Cancel | None:
     """With what is staged."""
 
     def deleted(found: Deleted | PenstockError) -> None:
         done(found if isinstance(found, PenstockError) else None)
 
-    broker.sinks.delete(caller, asked.sink, deleted)
+    broker.sinks.delete(asked.sink, deleted)
     return None
 
 
@@ -67,13 +67,13 @@ def delete(broker: "Broker", asked: sinks.DeleteSink, caller: Caller, done: Done
 def list_sinks(broker: "Broker", _: sinks.ListSinks, caller: Caller) -> tuple[sinks.SinkStatus, ...]:
     """By name."""
     return tuple(
-        sinks.SinkStatus(*broker.sinks.status(caller, name))
+        sinks.SinkStatus(*broker.sinks.status(name))
         for name in broker.sinks.names()
         if may_describe_topic(broker, caller, staging_topic(name))
     )
 
 
 @answers(sinks.DescribeSink)
-def describe_sink(broker: "Broker", asked: sinks.DescribeSink, caller: Caller) -> sinks.SinkStatus:
+def describe_sink(broker: "Broker", asked: sinks.DescribeSink, _: Caller) -> sinks.SinkStatus:
     """One sink."""
-    return sinks.SinkStatus(*broker.sinks.status(caller, asked.sink))
+    return sinks.SinkStatus(*broker.sinks.status(asked.sink))

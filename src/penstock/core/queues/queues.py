@@ -8,7 +8,6 @@ Call ``load`` for each partition of the state topic once the groups are loaded.
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.access import Caller
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.queues import leases
 from penstock.core.queues.delivery import Cancel, Done
@@ -19,7 +18,6 @@ from penstock.core.queues.why import explain
 from penstock.core.queues.workers import OnDeliver, OnGone, Poll, Worker
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, GROUPS_MAX, QUEUE_OWNER_CHARS_MAX
-from penstock.operations.operation import Action
 from penstock.operations.queues import Delivery, KnownStates, PartitionStatus, PeekedRecord, QueueStatus, Why
 from penstock.ports import Flusher, Report
 from penstock.settings import QueueSettings
@@ -58,7 +56,6 @@ class Queues:
 
     def attach(
         self,
-        caller: Caller,
         topic: str,
         group: str,
         owner: str,
@@ -76,7 +73,6 @@ class Queues:
         ``in_flight_max`` bounds what it holds and has not settled; 0 leaves that to the settings. Leases outlive the worker;
         with ``release_on_detach`` they end with it, and the delivery does not count as an attempt.
         """
-        self._check(caller, topic, group)
         self._check_owner(owner)
         lease_ms = self._checked_lease_ms(lease_ms)
         queue = self._require(topic, group)
@@ -95,7 +91,6 @@ class Queues:
 
     def lease(
         self,
-        caller: Caller,
         topic: str,
         group: str,
         owner: str,
@@ -106,7 +101,6 @@ class Queues:
         done: Callable[[list[Delivery]], None],
     ) -> Cancel:
         """Take records once, waiting at most ``wait_ms`` for the first. The leases stay when the caller goes."""
-        self._check(caller, topic, group)
         self._check_owner(owner)
         lease_ms = self._checked_lease_ms(lease_ms)
         if max_records < 1:
@@ -121,21 +115,16 @@ class Queues:
 
     # -- what workers say about records
 
-    def ack(
-        self, caller: Caller, topic: str, group: str, owner: str, partition: int, offsets: Sequence[int], done: Done
-    ) -> None:
+    def ack(self, topic: str, group: str, owner: str, partition: int, offsets: Sequence[int], done: Done) -> None:
         """These records are done with. NOT_LEASE_OWNER, NOT_IN_FLIGHT: then nothing has changed."""
-        leases.ack(self._existing(caller, topic, group), partition, owner, offsets, done)
+        leases.ack(self._existing(topic, group), partition, owner, offsets, done)
 
-    def ack_cumulative(
-        self, caller: Caller, topic: str, group: str, owner: str, partition: int, offset: int, done: Done
-    ) -> None:
+    def ack_cumulative(self, topic: str, group: str, owner: str, partition: int, offset: int, done: Done) -> None:
         """Every record of the partition that this owner holds, up to this one, is done with."""
-        leases.ack_cumulative(self._existing(caller, topic, group), partition, owner, offset, done)
+        leases.ack_cumulative(self._existing(topic, group), partition, owner, offset, done)
 
     def nack(
         self,
-        caller: Caller,
         topic: str,
         group: str,
         owner: str,
@@ -145,14 +134,13 @@ class Queues:
         done: Done,
     ) -> None:
         """The record (or each of several) failed: it is delivered again after its backoff, or goes to the dead letters."""
-        queue = self._existing(caller, topic, group)
+        queue = self._existing(topic, group)
         offsets = (offset,) if isinstance(offset, int) else offset
         reason = reason[:NACK_REASON_CHARS_MAX]
         leases.nack(queue, partition, owner, offsets, reason, done)
 
     def extend(
         self,
-        caller: Caller,
         topic: str,
         group: str,
         owner: str,
@@ -163,7 +151,7 @@ class Queues:
     ) -> None:
         """The owner keeps the record for ``lease_ms`` from now."""
         lease_ms = self._checked_lease_ms(lease_ms)
-        queue = self._existing(caller, topic, group)
+        queue = self._existing(topic, group)
         offsets = (offset,) if isinstance(offset, int) else offset
         leases.extend(queue, partition, owner, offsets, lease_ms, done)
 
@@ -246,12 +234,6 @@ class Queues:
 
     # -- finding queues
 
-    def _check(self, caller: Caller, topic: str, group: str) -> None:
-        access = self._broker.access
-        if not access.allows_all:
-            access.require_topic(caller, Action.READ, topic)
-            access.require_group(caller, Action.READ, group)
-
     def _check_owner(self, owner: str) -> None:
         if not 0 < len(owner) <= QUEUE_OWNER_CHARS_MAX:
             raise PenstockError(
@@ -266,8 +248,7 @@ class Queues:
             )
         return lease_ms
 
-    def _existing(self, caller: Caller, topic: str, group: str) -> Queue:
-        self._check(caller, topic, group)
+    def _existing(self, topic: str, group: str) -> Queue:
         queue = self._queues.get((topic, group))
         if queue is None:
             self.check_loaded(group)

@@ -29,7 +29,6 @@ from penstock.core.sinks.uses import Uses, check_remember_ms
 from penstock.core.topic_names import SINKS_TOPIC, STAGING_PREFIX, is_staging, staging_topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import SINK_WAITING_MAX
-from penstock.operations.operation import Action
 from penstock.ports import Flusher, Report
 from penstock.settings import SinkSettings
 
@@ -75,7 +74,7 @@ class Sinks:
 
     # Opening and deleting.
 
-    def open(self, caller: Caller, name: str, done: OpenDone, *, remember_ms: int | None = None) -> None:
+    def open(self, name: str, done: OpenDone, *, remember_ms: int | None = None) -> None:
         """Make the sink and its staging topic if they are not there.
 
         ``remember_ms`` is for how long it has to be remembered when nobody uses it, where that is less than the settings say; None
@@ -84,7 +83,6 @@ class Sinks:
         check_sink_name(name)
         check_remember_ms(remember_ms)
         self.family.served(PARTITION)
-        self._broker.access.require_topic(caller, Action.WRITE, staging_topic(name))
         self._broker.background(self._open(name, remember_ms, done))
 
     async def _open(self, name: str, remember_ms: int | None, done: OpenDone) -> None:
@@ -175,9 +173,9 @@ class Sinks:
             sink.stored = stored
         self._jobs.start(partial(self._commits.serve, sink))
 
-    def delete(self, caller: Caller, name: str, done: DeleteDone) -> None:
+    def delete(self, name: str, done: DeleteDone) -> None:
         """Forget a sink, what is staged in it and what it committed: a sink of that name is a new one from then on."""
-        sink = self._require(caller, Action.DELETE, name)
+        sink = self._require(name)
         if sink.busy and sink.problem is None:
             raise busy(sink)
         # From now on: the next sink of the name has another staging topic, so that nothing staged for this one is taken for its own.
@@ -232,7 +230,7 @@ class Sinks:
         ``staging_id`` is that of the staging topic as it was opened: a commit that names another life of it is refused.
         """
         check_shape(parts)
-        sink = self._require(caller, Action.WRITE, name)
+        sink = self._require(name)
         self._uses.touch(sink)
         if len(sink.queue) > SINK_WAITING_MAX:
             raise busy(sink)
@@ -244,9 +242,9 @@ class Sinks:
             sink.busy = True
             self._jobs.start(partial(self._commits.serve, sink))
 
-    def abort(self, caller: Caller, name: str, batch_id: int, done: AbortDone) -> None:
+    def abort(self, name: str, batch_id: int, done: AbortDone) -> None:
         """Drop what is staged, unless this batch is committed or about to be."""
-        sink = self._require(caller, Action.WRITE, name)
+        sink = self._require(name)
         self._uses.touch(sink)
         if not sink.wants(batch_id):
             done(Aborted(False, f"batch {batch_id} is already committed"))
@@ -286,9 +284,9 @@ class Sinks:
         """Whether there is such a sink."""
         return name in self._sinks
 
-    def status(self, caller: Caller, name: str) -> SinkStatus:
+    def status(self, name: str) -> SinkStatus:
         """How a sink stands."""
-        sink = self._require(caller, Action.DESCRIBE, name)
+        sink = self._require(name)
         stored = sink.stored
         return SinkStatus(
             name,
@@ -303,9 +301,8 @@ class Sinks:
             self._uses.remembered_ms(sink),
         )
 
-    def _require(self, caller: Caller, action: Action, name: str) -> Sink:
+    def _require(self, name: str) -> Sink:
         self.family.served(PARTITION)
-        self._broker.access.require_topic(caller, action, staging_topic(name))
         sink = self._sinks.get(name)
         if sink is None:
             raise unknown(name)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.core.access import INTERNAL
 from penstock.core.broker import Broker
 from penstock.errors import PenstockError, Reason
 from penstock.operations.queues import Delivery
@@ -112,7 +111,6 @@ class SimulatedWorker:
 
         def lease(broker: Broker, answer: Answer) -> None:
             broker.queues.lease(
-                INTERNAL,
                 place.topic,
                 group,
                 self.name,
@@ -137,7 +135,7 @@ class SimulatedWorker:
         place, group, offset = self._queue.place, self._queue.group, delivery.offset
 
         def ack(broker: Broker, answer: Answer) -> None:
-            broker.queues.ack(INTERNAL, place.topic, group, self.name, place.partition, [offset], answer)
+            broker.queues.ack(place.topic, group, self.name, place.partition, [offset], answer)
 
         self._queue.perhaps_acked.add(offset)
         found: Reason | None = await self._call(machine, ack)
@@ -149,7 +147,7 @@ class SimulatedWorker:
         place, group, offset = self._queue.place, self._queue.group, delivery.offset
 
         def nack(broker: Broker, answer: Answer) -> None:
-            broker.queues.nack(INTERNAL, place.topic, group, self.name, place.partition, offset, "no", answer)
+            broker.queues.nack(place.topic, group, self.name, place.partition, offset, "no", answer)
 
         found = await self._call(machine, nack)
         self._world.history.note("nack", self.name, place, offset, found)

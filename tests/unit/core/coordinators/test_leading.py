@@ -398,7 +398,7 @@ async def test_nothing_is_committed_from_a_staging_topic_whose_end_is_not_known_
     await node.made()
     await served(node)
     opened: list[Any] = []
-    node.broker.sinks.open(node.caller, "s", opened.append)
+    node.broker.sinks.open("s", opened.append)
     await until(lambda: node.led(SINKS_TOPIC).log.next_offset, "it is stored")
     await node.copied_all(SINKS_TOPIC)
     await until(lambda: opened, "the sink is there")
@@ -406,7 +406,7 @@ async def test_nothing_is_committed_from_a_staging_topic_whose_end_is_not_known_
     staging = opened[0].staging_topic
     await node.append_written(staging, 0, 1)
     await node.lead(staging, NODE)
-    assert node.broker.sinks.status(node.caller, "s").staged_bytes == 0
+    assert node.broker.sinks.status("s").staged_bytes == 0
 
     def commit() -> list[Any]:
         told: list[Any] = []
@@ -417,7 +417,7 @@ async def test_nothing_is_committed_from_a_staging_topic_whose_end_is_not_known_
     await until(lambda: refusal, "it is refused")
     assert refusal[0].reason is Reason.COORDINATOR_LOAD_IN_PROGRESS
     await node.copied_all(staging)
-    assert node.broker.sinks.status(node.caller, "s").staged_bytes > 0
+    assert node.broker.sinks.status("s").staged_bytes > 0
     commit()
     await until(lambda: node.led(SINKS_TOPIC).log.next_offset == 2, "it is intended")
 

@@ -4,7 +4,6 @@ import errno
 
 import pytest
 
-from penstock.core.access import INTERNAL
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.queues import upkeep
 from penstock.errors import PenstockError, Reason
@@ -27,7 +26,7 @@ def test_a_call_whose_lease_cannot_be_written_gets_nothing(world) -> None:
     assert world.lease("x") == []
     world.produce(1)
     answers = []
-    world.queues.lease(INTERNAL, TOPIC, GROUP, "a", max_records=1, lease_ms=1000, wait_ms=0, done=answers.append)
+    world.queues.lease(TOPIC, GROUP, "a", max_records=1, lease_ms=1000, wait_ms=0, done=answers.append)
     world.disk.fail_next("pwritev", errno.ENOSPC)
     world.turn()
     assert answers == [[]]
@@ -89,7 +88,7 @@ def test_a_disk_that_fails_to_sync_refuses_everything_until_the_restart_and_keep
     status = world.queues.status(TOPIC, GROUP).partitions[0]
     assert status.finished_above_floor >= 1
     answers = Answers()
-    world.queues.ack(INTERNAL, TOPIC, GROUP, "a", 0, [0], answers)
+    world.queues.ack(TOPIC, GROUP, "a", 0, [0], answers)
     world.turn()
     assert answers.reason is None
 

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.core.access import INTERNAL
 from penstock.errors import PenstockError, Reason
 from penstock.operations.queues import Delivery
 from tests.unit.core.queues.world import TOPIC, Answers, Owner, World, header
@@ -180,7 +179,6 @@ class QueueMachine(RuleBasedStateMachine):
         made = Owner(owner)
         self.workers.append((group, made))
         made.worker = self.world.queues.attach(
-            INTERNAL,
             TOPIC,
             group,
             owner,
@@ -252,7 +250,7 @@ class QueueMachine(RuleBasedStateMachine):
         ack = Ack(places)
         group, partition, _ = places[0]
         try:
-            self.world.queues.ack(INTERNAL, TOPIC, group, owner, partition, [p[2] for p in places], ack.answers)
+            self.world.queues.ack(TOPIC, group, owner, partition, [p[2] for p in places], ack.answers)
         except PenstockError as error:
             # Only a loss of power can have taken a lease that the model knows of, or an ack that was not answered.
             assert self.lost_power or any(self.of(place).perhaps_acked for place in places), (places, error.text)
@@ -278,7 +276,7 @@ class QueueMachine(RuleBasedStateMachine):
         owner = known.owner
         assert owner is not None
         try:
-            self.world.queues.nack(INTERNAL, TOPIC, group, owner, partition, offset, "failed", answers)
+            self.world.queues.nack(TOPIC, group, owner, partition, offset, "failed", answers)
         except PenstockError:
             assert self.lost_power or known.perhaps_acked
             known.owner = None
@@ -298,7 +296,7 @@ class QueueMachine(RuleBasedStateMachine):
         owner = known.owner
         assert owner is not None
         try:
-            self.world.queues.extend(INTERNAL, TOPIC, group, owner, partition, offset, 2 * LEASE_MS, answers)
+            self.world.queues.extend(TOPIC, group, owner, partition, offset, 2 * LEASE_MS, answers)
         except PenstockError:
             assert self.lost_power or known.perhaps_acked
             known.owner = None

@@ -4,7 +4,6 @@ import errno
 
 import pytest
 
-from penstock.core.access import INTERNAL
 from penstock.core.queues.block import FINISHED, UNTOUCHED
 from penstock.core.queues.context import Context
 from penstock.core.queues.moves import REDRIVE_GROUP
@@ -171,7 +170,7 @@ def test_many_records_that_are_not_to_be_handed_out_hold_a_turn_up_for_a_moment_
     world.produce(5_000, headers=headers)
     world.produce(1)
     got = []
-    world.queues.lease(INTERNAL, TOPIC, GROUP, "a", max_records=1, lease_ms=1000, wait_ms=0, done=got.append)
+    world.queues.lease(TOPIC, GROUP, "a", max_records=1, lease_ms=1000, wait_ms=0, done=got.append)
     world.flusher.gather_all()
     part = world.queues.get(TOPIC, GROUP).partitions[0]
     assert 0 < part.cursor < 1_000

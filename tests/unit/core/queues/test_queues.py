@@ -4,7 +4,6 @@ from typing import Never
 
 import pytest
 
-from penstock.core.access import INTERNAL
 from penstock.core.delete_records import delete_records
 from penstock.errors import PenstockError, Reason
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers, World, header
@@ -96,12 +95,12 @@ def test_a_call_takes_at_most_what_it_asks_for_and_its_leases_stay(world) -> Non
 
 def test_a_call_waits_for_the_first_record_and_not_longer_than_it_says(world) -> None:
     answers = []
-    world.queues.lease(INTERNAL, TOPIC, GROUP, "a", max_records=5, lease_ms=1000, wait_ms=500, done=answers.append)
+    world.queues.lease(TOPIC, GROUP, "a", max_records=5, lease_ms=1000, wait_ms=500, done=answers.append)
     world.turn()
     assert answers == []
     world.produce(2)
     assert [[delivery.offset for delivery in answer] for answer in answers] == [[0, 1]]
-    world.queues.lease(INTERNAL, TOPIC, GROUP, "b", max_records=5, lease_ms=1000, wait_ms=500, done=answers.append)
+    world.queues.lease(TOPIC, GROUP, "b", max_records=5, lease_ms=1000, wait_ms=500, done=answers.append)
     world.advance(499)
     assert len(answers) == 1
     world.advance(1)
@@ -110,9 +109,7 @@ def test_a_call_waits_for_the_first_record_and_not_longer_than_it_says(world) ->
 
 def test_a_cancelled_call_gets_nothing_and_costs_no_attempt(world) -> None:
     answers = []
-    cancel = world.queues.lease(
-        INTERNAL, TOPIC, GROUP, "a", max_records=5, lease_ms=1000, wait_ms=500, done=answers.append
-    )
+    cancel = world.queues.lease(TOPIC, GROUP, "a", max_records=5, lease_ms=1000, wait_ms=500, done=answers.append)
     world.turn()
     target = world.broker.partition(TOPIC, 0)
     world.flusher.turn()
@@ -169,16 +166,16 @@ def test_only_the_owner_may_ack_and_all_or_nothing(world) -> None:
     world.lease("b", max_records=1)
     done = Answers()
     ack = world.queues.ack
-    assert reason_of(ack, INTERNAL, TOPIC, GROUP, "b", 0, [0], done) is Reason.NOT_LEASE_OWNER
-    assert reason_of(ack, INTERNAL, TOPIC, GROUP, "a", 0, [0, 1, 2], done) is Reason.NOT_LEASE_OWNER
-    assert reason_of(ack, INTERNAL, TOPIC, GROUP, "a", 0, [0, 3], done) is Reason.NOT_IN_FLIGHT
-    assert reason_of(ack, INTERNAL, TOPIC, GROUP, "a", 0, [9], done) is Reason.NOT_IN_FLIGHT
-    assert reason_of(ack, INTERNAL, TOPIC, GROUP, "a", 7, [0], done) is Reason.UNKNOWN_TOPIC_OR_PARTITION
-    assert reason_of(ack, INTERNAL, TOPIC, "nobody", "a", 0, [0], done) is Reason.NOT_IN_FLIGHT
+    assert reason_of(ack, TOPIC, GROUP, "b", 0, [0], done) is Reason.NOT_LEASE_OWNER
+    assert reason_of(ack, TOPIC, GROUP, "a", 0, [0, 1, 2], done) is Reason.NOT_LEASE_OWNER
+    assert reason_of(ack, TOPIC, GROUP, "a", 0, [0, 3], done) is Reason.NOT_IN_FLIGHT
+    assert reason_of(ack, TOPIC, GROUP, "a", 0, [9], done) is Reason.NOT_IN_FLIGHT
+    assert reason_of(ack, TOPIC, GROUP, "a", 7, [0], done) is Reason.UNKNOWN_TOPIC_OR_PARTITION
+    assert reason_of(ack, TOPIC, "nobody", "a", 0, [0], done) is Reason.NOT_IN_FLIGHT
     assert done.waits
     assert world.ack("a", 0, 1).reason is None
     with pytest.raises(PenstockError, match=rf"penstock why {TOPIC}/0@0 --group {GROUP}\b.*GET /v1/why") as refused:
-        ack(INTERNAL, TOPIC, GROUP, "a", 0, [0], done)
+        ack(TOPIC, GROUP, "a", 0, [0], done)
     assert refused.value.reason is Reason.NOT_IN_FLIGHT
 
 
@@ -188,12 +185,12 @@ def test_a_cumulative_ack_takes_what_the_owner_holds_below_and_no_others(world) 
     world.lease("b", max_records=1)
     world.lease("a", max_records=2)
     done = Answers()
-    world.queues.ack_cumulative(INTERNAL, TOPIC, GROUP, "a", 0, 3, done)
+    world.queues.ack_cumulative(TOPIC, GROUP, "a", 0, 3, done)
     world.turn()
     assert done.reason is None
     status = world.queues.status(TOPIC, GROUP).partitions[0]
     assert (status.floor, status.leased, status.finished_above_floor) == (2, 2, 1)
-    refused = reason_of(world.queues.ack_cumulative, INTERNAL, TOPIC, GROUP, "a", 0, 2, Answers())
+    refused = reason_of(world.queues.ack_cumulative, TOPIC, GROUP, "a", 0, 2, Answers())
     assert refused is Reason.NOT_LEASE_OWNER
 
 
@@ -222,7 +219,7 @@ def test_an_extended_lease_lasts_longer(world) -> None:
     world.lease("a", lease_ms=1000)
     world.advance(900)
     done = Answers()
-    world.queues.extend(INTERNAL, TOPIC, GROUP, "a", 0, 0, 1000, done)
+    world.queues.extend(TOPIC, GROUP, "a", 0, 0, 1000, done)
     world.turn()
     assert done.reason is None
     world.advance(999)
@@ -244,7 +241,7 @@ def test_a_lease_that_runs_out_is_delivered_again_without_anyone_asking(world) -
     (again,) = other.got
     assert (again.attempts, again.last_error) == (2, "ack_timeout")
     assert owner.offsets == [0]
-    assert reason_of(world.queues.ack, INTERNAL, TOPIC, GROUP, "a", 0, [0], Answers()) is Reason.NOT_LEASE_OWNER
+    assert reason_of(world.queues.ack, TOPIC, GROUP, "a", 0, [0], Answers()) is Reason.NOT_LEASE_OWNER
 
 
 def test_a_lease_that_ran_out_goes_back_to_its_owner_when_nobody_else_is_there(world) -> None:
@@ -444,7 +441,7 @@ def test_a_deleted_group_takes_its_queues_along(world) -> None:
 def test_closing_tells_workers_and_calls(world) -> None:
     owner = world.attach()
     answers = []
-    world.queues.lease(INTERNAL, TOPIC, GROUP, "b", max_records=5, lease_ms=1000, wait_ms=500, done=answers.append)
+    world.queues.lease(TOPIC, GROUP, "b", max_records=5, lease_ms=1000, wait_ms=500, done=answers.append)
     world.turn()
     world.broker.close()
     assert owner.gone == [Reason.SHUTTING_DOWN]

@@ -1,6 +1,5 @@
 """A node that works for a group no more: whoever waits is told, nothing happens here any more, and what comes next is what the log says."""
 
-from penstock.core.access import INTERNAL
 from penstock.core.coordinators import runtime
 from penstock.core.topic_names import QUEUE_STATE_TOPIC
 from penstock.errors import Reason
@@ -15,7 +14,7 @@ def state_end(world):
 def test_workers_and_calls_that_wait_are_told(world) -> None:
     owner = world.attach("a")
     answers: list[list[Delivery]] = []
-    world.queues.lease(INTERNAL, TOPIC, GROUP, "b", max_records=1, lease_ms=1000, wait_ms=60_000, done=answers.append)
+    world.queues.lease(TOPIC, GROUP, "b", max_records=1, lease_ms=1000, wait_ms=60_000, done=answers.append)
     world.turn()
     assert answers == []
     world.queues.family.unload(0)
@@ -115,7 +114,7 @@ def test_a_queue_may_be_worked_again_after_it_was_unloaded(world) -> None:
     world.queues.family.unload(0)
     world.queues.family.load(0)
     acked = Answers()
-    world.queues.ack(INTERNAL, TOPIC, GROUP, "a", 0, [1], acked)
+    world.queues.ack(TOPIC, GROUP, "a", 0, [1], acked)
     world.turn()
     assert acked.reason is None
     assert world.floor() == 2

@@ -5,7 +5,6 @@ from collections.abc import Callable, Coroutine
 
 from msgspec.structs import replace
 
-from penstock.core.access import INTERNAL
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.queues.workers import Worker
 from penstock.core.topics import NewTopic
@@ -239,7 +238,6 @@ class World:
     ) -> Owner:
         owner = Owner(name)
         owner.worker = self.queues.attach(
-            INTERNAL,
             topic,
             group,
             name,
@@ -267,7 +265,6 @@ class World:
         """What a call gets at once."""
         answers: list[list[Delivery]] = []
         self.queues.lease(
-            INTERNAL,
             topic,
             group,
             name,
@@ -284,7 +281,7 @@ class World:
         self, name: str, *offsets: int, topic: str = TOPIC, group: str = GROUP, partition: int = 0, turn: bool = True
     ) -> Answers:
         answers = Answers()
-        self.queues.ack(INTERNAL, topic, group, name, partition, offsets, answers)
+        self.queues.ack(topic, group, name, partition, offsets, answers)
         if turn:
             self.turn()
         return answers
@@ -301,7 +298,7 @@ class World:
         turn: bool = True,
     ) -> Answers:
         answers = Answers()
-        self.queues.nack(INTERNAL, topic, group, name, partition, offset, reason, answers)
+        self.queues.nack(topic, group, name, partition, offset, reason, answers)
         if turn:
             self.turn()
         return answers

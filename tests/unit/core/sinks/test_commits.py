@@ -10,7 +10,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.log.producer_state import EXPIRATION_MS_DEFAULT
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
-from tests.unit.core.sinks.world import CALLER, SINK, TOPIC, Told, World
+from tests.unit.core.sinks.world import SINK, TOPIC, Told, World
 
 LARGE = b"x" * 100_000
 """Above what is gathered: it is written when it is appended."""
@@ -121,7 +121,7 @@ def test_a_sink_that_is_stuck_can_be_deleted(world) -> None:
     world.disk.fail_next("pwritev", errno.ENOSPC)
     world.settle()
     told = Told()
-    world.sinks.delete(CALLER, SINK, told)
+    world.sinks.delete(SINK, told)
     world.settle()
     assert told.result.sink == SINK
     world.advance(20_000)
@@ -140,8 +140,8 @@ def test_a_sink_that_is_deleted_under_its_next_try_leaves_nothing_to_the_next_of
     world.clock.advance(20_000)
     while target.log.next_offset == end:
         world.turn()
-    world.sinks.delete(CALLER, SINK, Told())
-    world.sinks.open(CALLER, SINK, Told())
+    world.sinks.delete(SINK, Told())
+    world.sinks.open(SINK, Told())
     world.settle()
     assert target.log.next_offset < len(staged)
     world.restart()
@@ -164,7 +164,7 @@ def test_nobody_is_answered_for_a_sink_before_its_intent_is_carried_out(world) -
     intended(world, 0, (TOPIC, 0, [world.stage(b"1")]))
     world.restart()
     opened, committed = Told(), world.commit(0, (TOPIC, 0, []))
-    world.sinks.open(CALLER, SINK, opened)
+    world.sinks.open(SINK, opened)
     assert opened.result is committed.result is None
     world.settle()
     assert opened.result.last_batch_id == 0  # type: ignore[attr-defined]

@@ -9,7 +9,7 @@ from penstock.limits import SINK_STAGED_MAX, SINK_TARGETS_MAX, SINK_WAITING_MAX
 from penstock.records.batch import Compression
 from penstock.types import NO_TIMESTAMP, Flush
 from tests.unit.core.idempotency.world import finish
-from tests.unit.core.sinks.world import CALLER, IDLE_MS, SINK, TOPIC, Told, World
+from tests.unit.core.sinks.world import IDLE_MS, SINK, TOPIC, Told, World
 
 
 @pytest.fixture
@@ -243,7 +243,7 @@ def test_a_sink_that_nobody_opened_is_unknown(world) -> None:
         lambda: world.commit(0, sink="nobody"),
         lambda: world.abort(0, sink="nobody"),
         lambda: world.status("nobody"),
-        lambda: world.sinks.delete(CALLER, "nobody", Told()),
+        lambda: world.sinks.delete("nobody", Told()),
     ):
         with pytest.raises(PenstockError) as refused:
             call()
@@ -346,7 +346,7 @@ def test_too_many_that_wait_are_refused(world) -> None:
 
 def test_opening_waits_for_the_commit_under_way(world) -> None:
     told, opened = world.commit(0, (TOPIC, 0, [world.stage(b"1")])), Told()
-    world.sinks.open(CALLER, SINK, opened)
+    world.sinks.open(SINK, opened)
     world.settle()
     assert told.committed.records == 1
     assert opened.result.last_batch_id == 0
@@ -396,10 +396,10 @@ def test_an_abort_after_the_commit_does_nothing_and_says_so(world) -> None:
 
 def test_an_abort_while_the_batch_is_being_committed_does_nothing(world) -> None:
     told, aborted = world.commit(0, (TOPIC, 0, [world.stage(b"1")])), Told()
-    world.sinks.abort(CALLER, SINK, 0, aborted)
+    world.sinks.abort(SINK, 0, aborted)
     assert not aborted.result.aborted
     with pytest.raises(PenstockError) as refused:
-        world.sinks.abort(CALLER, SINK, 1, Told())
+        world.sinks.abort(SINK, 1, Told())
     assert refused.value.reason is Reason.SINK_BUSY
     world.settle()
     assert told.committed.records == 1
@@ -409,7 +409,7 @@ def test_a_deleted_sink_is_gone_with_what_was_staged(world) -> None:
     world.committed(0, (TOPIC, 0, [world.stage(b"1")]))
     world.stage(b"2")
     told = Told()
-    world.sinks.delete(CALLER, SINK, told)
+    world.sinks.delete(SINK, told)
     world.settle()
     assert told.result.sink == SINK
     assert f"__staging.{SINK}" not in world.broker.topics
@@ -424,7 +424,7 @@ def test_a_deleted_sink_is_gone_with_what_was_staged(world) -> None:
 def test_a_sink_is_not_deleted_under_a_commit(world) -> None:
     told = world.commit(0, (TOPIC, 0, [world.stage(b"1")]))
     with pytest.raises(PenstockError) as refused:
-        world.sinks.delete(CALLER, SINK, Told())
+        world.sinks.delete(SINK, Told())
     assert refused.value.reason is Reason.SINK_BUSY
     world.settle()
     assert told.committed.records == 1
@@ -465,8 +465,8 @@ def test_a_sink_that_is_opened_while_it_is_deleted_is_opened_a_moment_later_with
     """With the old one, a driver of the deleted sink could commit what it staged as a batch of the new one."""
     old = world.open().staging_id
     deleted, opened = Told(), Told()
-    world.sinks.delete(CALLER, SINK, deleted)
-    world.sinks.open(CALLER, SINK, opened)
+    world.sinks.delete(SINK, deleted)
+    world.sinks.open(SINK, opened)
     assert opened.error.reason is Reason.REQUEST_TIMED_OUT
     world.settle()
     assert deleted.result.sink == SINK
@@ -482,7 +482,7 @@ def test_a_sink_whose_staging_topic_is_just_removed_is_opened_a_moment_later(wor
     world.broker.background = started.append
     world.sinks._drop_staging(f"__staging.{SINK}")
     world.broker.background, told = finish, Told()
-    world.sinks.open(CALLER, SINK, told)
+    world.sinks.open(SINK, told)
     assert told.error.reason is Reason.REQUEST_TIMED_OUT
     finish(started.pop())
     assert world.open().last_batch_id is None
@@ -535,7 +535,7 @@ def test_records_of_another_version_are_passed_over(world) -> None:
 
 def test_stopping_tells_whoever_waits(world) -> None:
     told, opened = world.commit(0, (TOPIC, 0, [world.stage(b"1")])), Told()
-    world.sinks.open(CALLER, SINK, opened)
+    world.sinks.open(SINK, opened)
     world.broker.close()
     assert told.error.reason is Reason.SHUTTING_DOWN
     assert opened.error.reason is Reason.SHUTTING_DOWN

@@ -7,7 +7,7 @@ import pytest
 from penstock.core.sinks.uses import GRACE_MS, USE_STEP_MS
 from penstock.errors import PenstockError, Reason
 from penstock.limits import SINK_REMEMBER_MS_MIN
-from tests.unit.core.sinks.world import CALLER, SINK, TOPIC, Told, World
+from tests.unit.core.sinks.world import SINK, TOPIC, Told, World
 
 DAY_MS = 24 * 3_600_000
 REMEMBER_MS = 30 * DAY_MS
@@ -174,7 +174,7 @@ def test_a_job_that_takes_longer_than_its_sink_is_remembered_can_still_commit(wo
 
 def test_a_time_in_which_nobody_could_come_back_is_refused(world) -> None:
     with pytest.raises(PenstockError, match="the minimum is 600000") as refused:
-        world.sinks.open(CALLER, SINK, Told(), remember_ms=SINK_REMEMBER_MS_MIN - 1)
+        world.sinks.open(SINK, Told(), remember_ms=SINK_REMEMBER_MS_MIN - 1)
     assert refused.value.reason is Reason.INVALID_REQUEST
 
 

@@ -119,7 +119,7 @@ class World:
 
     def open(self, sink: str = SINK, remember_ms: int | None = None) -> Opened:
         told = Told()
-        self.sinks.open(CALLER, sink, told, remember_ms=remember_ms)
+        self.sinks.open(sink, told, remember_ms=remember_ms)
         self.settle()
         if isinstance(told.result, PenstockError):
             raise told.result
@@ -169,19 +169,19 @@ class World:
 
     def abort(self, batch_id: int, sink: str = SINK) -> Aborted:
         told = Told()
-        self.sinks.abort(CALLER, sink, batch_id, told)
+        self.sinks.abort(sink, batch_id, told)
         self.settle()
         assert isinstance(told.result, Aborted), told.result
         return told.result
 
     def delete_sink(self, sink: str = SINK) -> None:
         told = Told()
-        self.sinks.delete(CALLER, sink, told)
+        self.sinks.delete(sink, told)
         self.settle()
         assert told.result == (sink,)
 
     def status(self, sink: str = SINK):
-        return self.sinks.status(CALLER, sink)
+        return self.sinks.status(sink)
 
     # What readers see.
 
