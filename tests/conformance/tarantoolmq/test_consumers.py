@@ -112,7 +112,7 @@ def test_a_commit_needs_all_its_params(curl: Curl, group: str, body: object) -> 
         ({"partition": 2}, 400, "Partition not found"),
         ({"partition": -1}, 400, "Partition not found"),
         ({"offset": -1}, 400, "offset -1 cannot be committed; use an offset from 0 to 9223372036854775807"),
-        ({"offset": "1"}, 400, "The body is not what is expected: Expected `int | null`, got `str` - at `$.offset`."),
+        ({"offset": "1"}, 400, "The body is invalid: Expected `int | null`, got `str` - at `$.offset`."),
     ],
 )
 def test_a_commit_that_cannot_be_changes_nothing(

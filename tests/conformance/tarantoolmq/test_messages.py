@@ -113,16 +113,16 @@ def test_bytes_that_are_text_come_back_as_text(curl: Curl, topic: str) -> None:
         ),
         (
             {"value": "x", "acks": "some"},
-            "The message is not what is expected: Invalid enum value 'some' - at `$.acks`.",
+            "The message is invalid: Invalid enum value 'some' - at `$.acks`.",
         ),
         (
             {"value": "x", "headers": {"h": 5}},
-            "The message is not what is expected: Expected `str | null`, got `int` - at `$.headers[...]`.",
+            "The message is invalid: Expected `str | null`, got `int` - at `$.headers[...]`.",
         ),
         ({"value": "x", "messages": []}, "Send either one message or messages, not both."),
         ('{"value": ', "The body is not JSON: Input data was truncated."),
         ("", "Missing message value"),
-        ("7", "The body is not what is expected: Expected `object`, got `int`."),
+        ("7", "The body is invalid: Expected `object`, got `int`."),
     ],
 )
 def test_a_wrong_message_is_refused_with_a_sentence(curl: Curl, topic: str, body: object, text: str) -> None:

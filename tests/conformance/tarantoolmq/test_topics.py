@@ -112,15 +112,15 @@ def test_a_topic_needs_a_name(curl: Curl, body: object) -> None:
     ("body", "text"),
     [
         ("{", "The body is not JSON: Input data was truncated."),
-        ("[]", "The body is not what is expected: Expected `object`, got `array`."),
-        ({"name": 5}, "The body is not what is expected: Expected `str | null`, got `int` - at `$.name`."),
+        ("[]", "The body is invalid: Expected `object`, got `array`."),
+        ({"name": 5}, "The body is invalid: Expected `str | null`, got `int` - at `$.name`."),
         (
             {"name": "a b"},
             "The topic name 'a b' has a character other than ASCII letters, digits, '.', '_' and '-'. Choose another name.",
         ),
         (
             {"name": "x", "partitions": 0},
-            "The body is not what is expected: Expected `int` >= 1 - at `$.partitions`.",
+            "The body is invalid: Expected `int` >= 1 - at `$.partitions`.",
         ),
         (
             {"name": "x", "replication_factor": 3},

@@ -101,7 +101,7 @@ def test_random_bytes_never_raise_anything_else(case, data) -> None:
 
 
 def test_a_count_beyond_the_bytes_left_is_refused_before_it_is_believed() -> None:
-    with pytest.raises(ProtocolViolation, match="announces 2147483647 elements with 3 bytes left"):
+    with pytest.raises(ProtocolViolation, match="declares 2147483647 elements, but 3 bytes are left"):
         DECODE_METADATA[1](struct.pack(">i", 2**31 - 1) + b"abc", 0)
     with pytest.raises(ProtocolViolation, match="announces 4 elements with 3 bytes left"):
         DECODE_METADATA[9](b"\x05\0\0\0", 0)
