@@ -79,7 +79,7 @@ async def test_a_refusal_comes_back_as_it_was(cluster: QueueCluster, monkeypatch
         with pytest.raises(PenstockError) as refused:
             await node.broker.do(DescribeQueue("t", group), CALLER)
         assert refused.value.reason is Reason.GROUP_ID_NOT_FOUND
-        assert "works no queue on t" in refused.value.text
+        assert "has no queue on t" in refused.value.text
         assert not refused.value.begun
 
     def full(*_: object, **__: object) -> None:

@@ -39,6 +39,7 @@ from tests.support.kafka_wire import (
     until,
     values,
 )
+from tests.support.settling import after_settling
 
 LATEST, MAX_TIMESTAMP = -1, -3
 Asked = tuple[ApiKey, Any, int]
@@ -253,7 +254,7 @@ async def test_a_lookup_waits_for_the_followers_in_sync(replicated: WireClusterN
 async def test_a_lookup_does_not_wait_for_a_follower_that_is_away(replicated: WireClusterNode) -> None:
     client, partition = await acknowledged(replicated)
     replicated.fetched(partition, OTHER, 1)
-    assert found(await client.ask(*lookup(LATEST))) == 0
+    assert found(await after_settling(replicated, client.ask(*lookup(LATEST)))) == 0
     assert partition.in_sync_count == 3, "it is in sync all the same"
 
 
@@ -267,7 +268,7 @@ async def test_a_fetch_does_not_wait_for_a_follower_that_is_away(replicated: Wir
 async def test_deleting_all_records_does_not_wait_for_a_follower_that_is_away(replicated: WireClusterNode) -> None:
     client, partition = await acknowledged(replicated)
     replicated.fetched(partition, OTHER, 1)
-    answer = (await client.ask(*delete_all())).topics[0].partitions[0]
+    answer = (await after_settling(replicated, client.ask(*delete_all()))).topics[0].partitions[0]
     assert (answer.error_code, answer.low_watermark, partition.in_sync_count) == (0, 0, 3), "none is committed"
 
 

@@ -60,6 +60,6 @@ def _several(broker: "Broker") -> "ClusterSide":
     if broker.cluster is None:
         raise PenstockError(
             Reason.INVALID_REQUEST,
-            "This broker is alone: no other node could take what it has. Nothing was done.",
+            "This is a single broker: there is no other node to take its partitions. Nothing was done.",
         )
     return broker.cluster

@@ -50,6 +50,7 @@ from penstock.wire.kafka.offset_for_leader_epoch_generated import (
 )
 from tests.support.kafka_cluster import OTHER, THIRD, ClusterNode
 from tests.support.kafka_node import NODE, reason_of, versions
+from tests.support.settling import after_settling
 
 ALL = (NODE, OTHER, THIRD)
 
@@ -188,14 +189,13 @@ def _list_offsets(timestamp: int, leader_epoch: int = -1) -> ListOffsetsRequest:
 
 @pytest.mark.parametrize(("version", "reason"), [(4, Reason.LEADER_NOT_AVAILABLE), (5, Reason.OFFSET_NOT_AVAILABLE)])
 async def test_a_new_leader_tells_no_end_before_it_knows_what_is_committed(
-    node: ClusterNode, version: int, reason: Reason, monkeypatch: pytest.MonkeyPatch
+    node: ClusterNode, version: int, reason: Reason
 ) -> None:
-    monkeypatch.setattr("penstock.gateways.settled._SETTLE_SECONDS_MAX", 0)
     topic = await node.place("t", ALL)
     await node.append_written("t", 0, 3)
     # Elected once more: what it has may be committed, or not.
     await node.set_record(topic, 0, leader_epoch=1)
-    [answer] = (await node.ask(ApiKey.LIST_OFFSETS, _list_offsets(-1), version)).topics
+    [answer] = (await after_settling(node, node.ask(ApiKey.LIST_OFFSETS, _list_offsets(-1), version))).topics
     assert reason_of(answer.partitions[0].error_code) is reason
     [answer] = (await node.ask(ApiKey.LIST_OFFSETS, _list_offsets(-2), version)).topics
     assert (answer.partitions[0].error_code, answer.partitions[0].offset) == (0, 0)
