@@ -102,7 +102,7 @@ def test_random_bytes_never_raise_anything_else(case, data) -> None:
 def test_a_count_beyond_the_bytes_left_is_refused_before_it_is_believed() -> None:
     with pytest.raises(ProtocolViolation, match="declares 2147483647 elements, but 3 bytes are left"):
         DECODE_METADATA[1](struct.pack(">i", 2**31 - 1) + b"abc", 0)
-    with pytest.raises(ProtocolViolation, match="announces 4 elements with 3 bytes left"):
+    with pytest.raises(ProtocolViolation, match="declares 4 elements, but 3 bytes are left"):
         DECODE_METADATA[9](b"\x05\0\0\0", 0)
 
 
@@ -111,7 +111,7 @@ def test_a_request_may_hold_so_many_elements_and_not_one_more() -> None:
     body = b"\0" + uvarint(limit + 1) + b"\x01" * limit + b"\0"
     assert len(DECODE_FIND_COORDINATOR[4](body, 0).coordinator_keys) == limit
     body = b"\0" + uvarint(limit + 2) + b"\x01" * (limit + 1) + b"\0"
-    with pytest.raises(ProtocolViolation, match=f"announces {limit + 1} elements"):
+    with pytest.raises(ProtocolViolation, match=f"declares {limit + 1} elements"):
         DECODE_FIND_COORDINATOR[4](body, 0)
 
 
