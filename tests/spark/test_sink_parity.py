@@ -27,7 +27,7 @@ def writer_of(spark, bootstrap):
         (["'v' AS value", "id AS key"], {"topic": "t"}, "'key' has type bigint, but must be string or binary"),
         (["'v' AS value", "id AS topic"], {}, "'topic' has type bigint, but must be string"),
         (["'v' AS value", "id AS partition"], {"topic": "t"}, "'partition' has type bigint, but must be int"),
-        (["'v' AS value", "array('h') AS headers"], {"topic": "t"}, "'headers' is of type array<string>"),
+        (["'v' AS value", "array('h') AS headers"], {"topic": "t"}, "'headers' has type array<string>"),
         (["'v' AS value"], {"topic": "t", "kafka.key.serializer": "x"}, "'kafka.key.serializer' is not supported"),
         (["'v' AS value"], {"topic": "t", "kafka.value.serializer": "x"}, "'kafka.value.serializer' is not supported"),
         (["'v' AS value"], {"topic": "t", "kafka.bootstrap.servers": " "}, r"kafka\.bootstrap\.servers"),
