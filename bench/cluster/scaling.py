@@ -38,9 +38,9 @@ from penstock.bench.process_stats import usage_of
 from penstock.client import Cluster
 from penstock.client.cluster_state import ClusterState
 from penstock.client.moves import Moves
-from penstock.core.replication.decisions import decide_all
-from penstock.core.topic_records import PartitionRecord, TopicRecord, encode, partition_key, topic_key
-from penstock.core.topics import Topics
+from penstock.core.cluster.decisions import decide_all
+from penstock.core.topics.records import PartitionRecord, TopicRecord, encode, partition_key, topic_key
+from penstock.core.topics.topics import Topics
 from penstock.metadata.etcd.store import OPERATIONS_MAX, EtcdStore
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Put

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.address import Address
 from penstock.cluster.membership import Membership
-from penstock.core.cluster_image import NodeRecord
+from penstock.core.cluster.image import NodeRecord
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.etcd import store as store_module
 from penstock.metadata.etcd.endpoints import StoreMember

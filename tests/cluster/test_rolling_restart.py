@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from penstock.core.cluster_image import node_key
-from penstock.core.topic_records import NO_LEADER, PARTITIONS_PREFIX, decode_partition
+from penstock.core.cluster.image import node_key
+from penstock.core.topics.records import NO_LEADER, PARTITIONS_PREFIX, decode_partition
 from penstock.metadata.etcd.store import EtcdStore
 from penstock.metadata.port import Event
 from tests.cluster.load import SECONDS, Load

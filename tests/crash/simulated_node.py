@@ -18,11 +18,11 @@ from random import Random
 from uuid import UUID
 
 from penstock.core.broker import Broker
-from penstock.core.delete_records import delete_records
 from penstock.core.groups.requests import CommitRequest, OffsetToCommit, PartitionKey
-from penstock.core.partition import Partition
-from penstock.core.topic_config import ChangeKind, ConfigChange
-from penstock.core.topics import NewTopic
+from penstock.core.partitions.delete_records import delete_records
+from penstock.core.partitions.partition import Partition
+from penstock.core.topics.config import ChangeKind, ConfigChange
+from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.log.cleaning import CompactionTask
 from penstock.metadata.memory import MemoryStore

@@ -9,9 +9,9 @@ from random import Random
 
 import msgspec
 
-from penstock.core.partition import Partition
-from penstock.core.replica import Replica
-from penstock.core.topic_records import PartitionRecord
+from penstock.core.partitions.partition import Partition
+from penstock.core.partitions.replica import Replica
+from penstock.core.topics.records import PartitionRecord
 from penstock.limits import MIB
 from penstock.records.records import read_records
 from penstock.testing.simulation.faults import Faults

@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from penstock.core.replication.rules import ALL
+from penstock.core.cluster.rules import ALL
 from penstock.testing.simulation.machine import ClusterShape
 from penstock.testing.simulation.simulation import SimulationResult, simulate
 from tests.simulation import scenarios

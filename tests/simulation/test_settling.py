@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.replication.decisions import Decision
-from penstock.core.replication.moves import MovePlan
+from penstock.core.cluster.decisions import Decision
+from penstock.core.cluster.moves import MovePlan
 from penstock.log.manager import LogManager
 from penstock.log.retention import RemovalTask
 from penstock.testing.simulation.machine import ClusterShape, Machine
@@ -73,7 +73,7 @@ def test_a_drain_that_does_not_end_is_found(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_move_that_does_not_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.core.replication.decisions.can_complete", lambda _: False)
+    monkeypatch.setattr("penstock.core.cluster.decisions.can_complete", lambda _: False)
     assert "is on its way" in str(outcome(MovedAway).violation)
 
 

@@ -6,10 +6,10 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.core.cluster_image import CONTROLLER_KEY, ClusterImage, ControllerRecord, NodeRecord, drain_key, node_key
-from penstock.core.replication.decisions import Decision
-from penstock.core.topic_records import PartitionRecord, TopicRecord, encode, partition_key, topic_key
-from penstock.core.topics import Topic, Topics
+from penstock.core.cluster.decisions import Decision
+from penstock.core.cluster.image import CONTROLLER_KEY, ClusterImage, ControllerRecord, NodeRecord, drain_key, node_key
+from penstock.core.topics.records import PartitionRecord, TopicRecord, encode, partition_key, topic_key
+from penstock.core.topics.topics import Topic, Topics
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Delete, Put
 from penstock.runtime.clock import SystemClock, SystemEntropy

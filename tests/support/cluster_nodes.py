@@ -14,9 +14,9 @@ from penstock.address import Address
 from penstock.cluster.agreement import agree
 from penstock.cluster.node import NodeRunner
 from penstock.core.broker import Broker, ClusterSide
-from penstock.core.replica import Replica
-from penstock.core.topic_records import PartitionRecord
-from penstock.core.topics import NewTopic, Topic
+from penstock.core.partitions.replica import Replica
+from penstock.core.topics.records import PartitionRecord
+from penstock.core.topics.topics import NewTopic, Topic
 from penstock.errors import PenstockError
 from penstock.gateways.listening import address_of, bind
 from penstock.log.manager import LogManager

@@ -6,11 +6,11 @@ from functools import partial
 from typing import Any
 
 from penstock.core.broker import Broker
+from penstock.core.partitions.reading import read_from
 from penstock.core.publish import NewRecord, Placed
-from penstock.core.reading import read_from
 from penstock.core.sinks.sinks import Committed, Opened, Part
-from penstock.core.topic_names import IDEMPOTENCY_TOPIC
-from penstock.core.topics import Topic
+from penstock.core.topics.names import IDEMPOTENCY_TOPIC
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.types import Acks
 from tests.support.cluster_nodes import SECONDS_MAX, Running, until
@@ -52,9 +52,9 @@ class Disturbed:
             answered = lambda answer: self.after("append_once", answer, done)  # noqa: E731
             self._real.append_once(topic, index, batch, header, search_from, answered)
 
-    def standing(self, topic: Topic, index: int, done: Any, *producer: Any) -> None:
+    def partition_status(self, topic: Topic, index: int, done: Any, *producer: Any) -> None:
         if self.before("standing", done):
-            self._real.standing(topic, index, lambda answer: self.after("standing", answer, done), *producer)
+            self._real.partition_status(topic, index, lambda answer: self.after("standing", answer, done), *producer)
 
     def committed(self, offsets_partition: int, group: Any, key: Any, done: Any) -> None:
         if self.before("committed", done):

@@ -19,8 +19,8 @@ from penstock.address import Address
 from penstock.cluster.agreement import agree
 from penstock.cluster.node import NodeRunner
 from penstock.core.broker import Broker
-from penstock.core.cluster_image import drain_key
-from penstock.core.topics import NewTopic
+from penstock.core.cluster.image import drain_key
+from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError
 from penstock.gateways.grpc.gateway import GrpcGateway
 from penstock.gateways.http.gateway import HttpGateway

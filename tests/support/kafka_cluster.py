@@ -9,10 +9,10 @@ import msgspec
 
 from penstock.address import Address
 from penstock.core.broker import ClusterSide
-from penstock.core.cluster_image import CONTROLLER_KEY, ControllerRecord, NodeRecord, node_key
-from penstock.core.partition import Partition
-from penstock.core.topic_records import PartitionRecord, encode, partition_key
-from penstock.core.topics import NewTopic, Topic
+from penstock.core.cluster.image import CONTROLLER_KEY, ControllerRecord, NodeRecord, node_key
+from penstock.core.partitions.partition import Partition
+from penstock.core.topics.records import PartitionRecord, encode, partition_key
+from penstock.core.topics.topics import NewTopic, Topic
 from penstock.errors import Reason
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Delete, MetadataStore, Put

@@ -11,8 +11,8 @@ from penstock.address import Address
 from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.broker import Broker
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
-from penstock.core.partition import Partition
-from penstock.core.topics import NewTopic, Topic
+from penstock.core.partitions.partition import Partition
+from penstock.core.topics.topics import NewTopic, Topic
 from penstock.errors import Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES

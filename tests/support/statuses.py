@@ -1,7 +1,7 @@
 """The description of a cluster, without an event loop's turns in between."""
 
 from penstock.core.broker import Broker
-from penstock.core.cluster_status import status_steps
+from penstock.core.cluster.status import status_steps
 from penstock.operations.cluster import ClusterDescription, Metadata
 
 REACHABLE = Metadata(is_reachable=True, error=None)

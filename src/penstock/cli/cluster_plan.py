@@ -88,7 +88,7 @@ def chosen(info: "ClusterInfo", texts: Iterable[str]) -> "dict[TopicPartition, P
 
 def together(info: "ClusterInfo", texts: Sequence[str]) -> tuple[list[str], str | None]:
     """What was named, with the partitions that must be moved with it; and why, if any were added."""
-    from penstock.core.topic_names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
+    from penstock.core.topics.names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 
     bundle = (OFFSETS_TOPIC, QUEUE_STATE_TOPIC)
     places = list(texts)
@@ -149,7 +149,7 @@ def plan_count(
 
     Replicas are removed first from nodes that are being drained, then from those that are down, and neither get new ones. Partitions that belong together go to the same nodes.
     """
-    from penstock.core.topic_names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
+    from penstock.core.topics.names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 
     holds: Counter[int] = Counter()
     for topic in info.topics.values():

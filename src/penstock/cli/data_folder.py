@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.core.topic_records import TOPICS_PREFIX, TopicRecord, topic_of_key
+from penstock.core.topics.records import TOPICS_PREFIX, TopicRecord, topic_of_key
 from penstock.log.inspect import partitions
 from penstock.ports import Disk
 

@@ -1,10 +1,10 @@
 """The controller: one of the nodes, elected by having made the entry ``controller``, has the agreed records follow what happens to nodes.
 
-It keeps nothing of its own. What it knows is the image that every node has; what it decides (``core/replication/decisions.py``) it
+It keeps nothing of its own. What it knows is the image that every node has; what it decides (``core/cluster/decisions.py``) it
 writes by transactions that name its own epoch and the epochs of the partitions they change, so one that was replaced changes nothing.
 A transaction whose fate is unknown needs no care: the image tells what became of it, and the next look decides anew.
 
-Failovers go in batches, as many partitions as a transaction may have. Moves of partitions (``core/replication/moves.py``) are begun a few at a time, and
+Failovers go in batches, as many partitions as a transaction may have. Moves of partitions (``core/cluster/moves.py``) are begun a few at a time, and
 leadership is given back to preferred replicas a few at a time: neither is urgent, and both cost clients something.
 """
 
@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penstock.core.broker import Broker, ClusterSide
-from penstock.core.cluster_image import CONTROLLER_KEY, ControllerRecord
-from penstock.core.replication.decisions import Decision, Seat, balance, decide_all, touched
-from penstock.core.replication.moves import MovePlan, factor_of
-from penstock.core.replication.replicas import TopicIdPartition
-from penstock.core.topic_records import (
+from penstock.core.cluster.decisions import Decision, Seat, balance, decide_all, touched
+from penstock.core.cluster.image import CONTROLLER_KEY, ControllerRecord
+from penstock.core.cluster.moves import MovePlan, factor_of
+from penstock.core.cluster.replicas import TopicIdPartition
+from penstock.core.topics.records import (
     DELETED_PREFIX,
     PARTITIONS_PREFIX,
     decode_deleted,
@@ -30,7 +30,7 @@ from penstock.core.topic_records import (
     partition_key,
     partition_of_key,
 )
-from penstock.core.topics import Topic
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError
 from penstock.metadata.port import Compare, Delete, Put, SharedStore
 from penstock.types import TopicId

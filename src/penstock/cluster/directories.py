@@ -12,9 +12,9 @@ from collections.abc import Collection
 from typing import Final
 from uuid import UUID
 
-from penstock.core.cluster_image import node_key
-from penstock.core.replication.records import forgotten
-from penstock.core.topic_records import PARTITIONS_PREFIX, PartitionRecord, decode_partition, encode
+from penstock.core.cluster.image import node_key
+from penstock.core.cluster.records import forgotten
+from penstock.core.topics.records import PARTITIONS_PREFIX, PartitionRecord, decode_partition, encode
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import Compare, Put, SharedStore
 from penstock.types import NodeId

@@ -22,11 +22,11 @@ from uuid import UUID
 
 from penstock.cluster.links import Identity, Link
 from penstock.core.broker import Broker, ClusterSide
-from penstock.core.replication.follower import Follower
-from penstock.core.replication.in_sync import OBSERVES
-from penstock.core.replication.receiving import Receiving
-from penstock.core.replication.replicas import TopicIdPartition
-from penstock.core.topics import Topic
+from penstock.core.cluster.follower import Follower
+from penstock.core.cluster.in_sync import OBSERVES
+from penstock.core.cluster.receiving import Receiving
+from penstock.core.cluster.replicas import TopicIdPartition
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.receive import BufferPool
 from penstock.limits import MIB

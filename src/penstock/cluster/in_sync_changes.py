@@ -15,12 +15,12 @@ from typing import Final
 
 from penstock.cluster.batched_puts import BatchedPuts
 from penstock.core.broker import Broker, ClusterSide
-from penstock.core.cluster_image import node_key
-from penstock.core.partition import Partition
-from penstock.core.replication.in_sync import InSync, InSyncChange
-from penstock.core.replication.records import given_up, joined, without
-from penstock.core.replication.replicas import TopicIdPartition
-from penstock.core.topic_records import encode, partition_key
+from penstock.core.cluster.image import node_key
+from penstock.core.cluster.in_sync import InSync, InSyncChange
+from penstock.core.cluster.records import given_up, joined, without
+from penstock.core.cluster.replicas import TopicIdPartition
+from penstock.core.partitions.partition import Partition
+from penstock.core.topics.records import encode, partition_key
 from penstock.errors import PenstockError
 from penstock.metadata.port import Compare, Put, SharedStore
 

@@ -1,16 +1,16 @@
 """The controller makes the internal topics: with all their replicas once there are nodes enough, and with fewer when no more nodes come for a while.
 
 Those that belong together (``core/coordinators/``) get the same replicas, partition by partition, so that one node can lead them. What was made with fewer
-replicas grows when more nodes come (``core/replication/moves.py``).
+replicas grows when more nodes come (``core/cluster/moves.py``).
 """
 
 import logging
 from typing import Final
 
 from penstock.core.broker import INTERNAL_CONFIGS, Broker
-from penstock.core.replication.records import target_of
-from penstock.core.topic_names import BUNDLE, OFFSETS_TOPIC
-from penstock.core.topics import NewTopic
+from penstock.core.cluster.records import target_of
+from penstock.core.topics.names import BUNDLE, OFFSETS_TOPIC
+from penstock.core.topics.topics import NewTopic
 from penstock.types import NodeId
 
 logger = logging.getLogger("penstock.cluster")

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from penstock.core.cluster_image import ClusterImage
+from penstock.core.cluster.image import ClusterImage
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.listening import send_at_once
 from penstock.gateways.receive import BufferPool, FrameReader

@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.cluster.directories import put_directory, settle_directory, settle_lacking
-from penstock.core.cluster_image import NodeRecord, node_key
+from penstock.core.cluster.image import NodeRecord, node_key
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import Compare, Entry, Event, Put, SharedStore, Unsubscribe
 from penstock.types import NodeId

@@ -18,8 +18,8 @@ from penstock.cluster.remote import RemotePeers
 from penstock.cluster.router import OperationRouter
 from penstock.cluster.watching import Watching
 from penstock.core.broker import Broker, ClusterSide
-from penstock.core.cluster_image import NodeRecord
-from penstock.core.topic_records import partition_key
+from penstock.core.cluster.image import NodeRecord
+from penstock.core.topics.records import partition_key
 from penstock.gateways.peers.gateway import PeerGateway
 from penstock.metadata.port import SharedStore
 from penstock.ports import EndOfTurn

@@ -1,4 +1,4 @@
-"""Appending to partitions that other nodes lead, over links of its own: the real :class:`penstock.core.remote.Peers`.
+"""Appending to partitions that other nodes lead, over links of its own: the real :class:`penstock.core.partitions.peers.Peers`.
 
 Each partition has a line. What is handed in goes to the leader in that order, many on their way at once, once the leader has taken the first in
 its epoch: from then on it refuses all that comes after one that it refused, so nothing overtakes. What was refused without being done goes back to its place in
@@ -14,13 +14,13 @@ from typing import Final
 
 from penstock.cluster.links import Identity, Link
 from penstock.core.broker import Broker, ClusterSide
+from penstock.core.cluster.replicas import TopicIdPartition
 from penstock.core.groups.requests import PartitionKey
-from penstock.core.remote import AppendedOnce, CommittedTold, Produced, Stood
-from penstock.core.replication.replicas import TopicIdPartition
-from penstock.core.standing import NO_PRODUCER, AskedProducer, Standing, standing_of
-from penstock.core.topic_names import OFFSETS_TOPIC
-from penstock.core.topic_records import NO_LEADER
-from penstock.core.topics import Topic
+from penstock.core.partitions.peers import AppendedOnce, CommittedDone, Produced, StatusDone
+from penstock.core.partitions.status import NO_PRODUCER, PartitionStatus, ProducerQuery, partition_status
+from penstock.core.topics.names import OFFSETS_TOPIC
+from penstock.core.topics.records import NO_LEADER
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
 from penstock.types import Acks, GroupId, NodeId
@@ -30,8 +30,8 @@ from penstock.wire.peers import (
     AppendOnceHead,
     CommittedHead,
     Head,
+    PartitionStatusHead,
     PeerApi,
-    StandingHead,
     decode_answer,
     encode_peer_request,
 )
@@ -198,26 +198,28 @@ class RemotePeers:
             batch,
         )
 
-    def standing(self, topic: Topic, index: int, done: Stood, producer: AskedProducer = NO_PRODUCER) -> None:
+    def partition_status(
+        self, topic: Topic, index: int, done: StatusDone, producer: ProducerQuery = NO_PRODUCER
+    ) -> None:
         """Ask how a partition stands."""
 
         def here(answered: Answered) -> None:
-            answered(list(standing_of(self._cluster.replicas.leader(topic, index), producer)))
+            answered(list(partition_status(self._cluster.replicas.leader(topic, index), producer)))
 
         def received(numbers: list[int] | PenstockError) -> None:
-            done(numbers if isinstance(numbers, PenstockError) else Standing(*numbers))
+            done(numbers if isinstance(numbers, PenstockError) else PartitionStatus(*numbers))
 
         self._add(
             topic,
             index,
-            PeerApi.STANDING,
-            lambda epoch: StandingHead(topic.topic_id.bytes, index, epoch, *producer),
+            PeerApi.PARTITION_STATUS,
+            lambda epoch: PartitionStatusHead(topic.topic_id.bytes, index, epoch, *producer),
             here,
             received,
             None,
         )
 
-    def committed(self, offsets_partition: int, group: GroupId, key: PartitionKey, done: CommittedTold) -> None:
+    def committed(self, offsets_partition: int, group: GroupId, key: PartitionKey, done: CommittedDone) -> None:
         """Ask how far a group is."""
         topic = self._broker.topics.get(OFFSETS_TOPIC)
         if topic is None or offsets_partition >= topic.partition_count:

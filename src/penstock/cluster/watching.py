@@ -17,7 +17,7 @@ from uuid import UUID
 
 from penstock.cluster.links import Identity, Link
 from penstock.core.broker import Broker, ClusterSide
-from penstock.core.cluster_image import CONTROLLER_KEY, Node, node_key
+from penstock.core.cluster.image import CONTROLLER_KEY, Node, node_key
 from penstock.errors import PenstockError
 from penstock.metadata.port import Compare, Delete, Operation, SharedStore
 from penstock.types import NodeId

@@ -142,7 +142,7 @@ def _topic_config(key: str, value: object) -> str:
     if text is None:
         raise ValueError(f"got {_shown(value)}, expected a string, a number, true or false, or a list of strings")
     # The table belongs to the rules; only a configuration that sets a topic default needs it here.
-    from penstock.core.config_table import TOPIC_CONFIGS
+    from penstock.core.topics.config_table import TOPIC_CONFIGS
 
     definition = TOPIC_CONFIGS.get(key)
     if definition is None:
@@ -169,7 +169,7 @@ def _check_relations(settings: Settings) -> None:
         above = f"{low} is above groups.session_timeout_ms_max, which is {high}; change one of them"
         raise ConfigError([f"groups.session_timeout_ms_min: {above}"])
     if settings.topic_defaults:
-        from penstock.core.topic_config import check_configs
+        from penstock.core.topics.config import check_configs
 
         try:
             check_configs(settings.topic_defaults, {})

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.coordinators.jobs import Jobs, Outcome
-from penstock.core.topics import Topic
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError
 from penstock.ports import Flusher
 from penstock.types import GroupId

@@ -11,9 +11,16 @@ from uuid import UUID
 from penstock.address import Address
 from penstock.core.access import Access
 from penstock.core.awaited_groups import AwaitedGroups
-from penstock.core.backlog import Backlog
 from penstock.core.broker_config import RECEIVING_RATE, SENDING_RATE
-from penstock.core.cluster_image import ClusterImage
+from penstock.core.cluster import checkpoint
+from penstock.core.cluster.image import ClusterImage
+from penstock.core.cluster.metering import ReplicaMetering
+from penstock.core.cluster.observed import is_observed_id
+from penstock.core.cluster.placement import ClusterPlacer
+from penstock.core.cluster.reassignment import Reassignments
+from penstock.core.cluster.replicas import ReplicaEnvironment, Replicas, TopicIdPartition
+from penstock.core.cluster.rules import ALL, Rules
+from penstock.core.cluster.strays import Strays
 from penstock.core.coordinators.leading import Coordinators
 from penstock.core.coordinators.runtime import Family, Shard
 from penstock.core.coordinators.topic import InternalTopic
@@ -22,27 +29,20 @@ from penstock.core.dynamic_configs import DynamicConfigs
 from penstock.core.groups.coordinator import GroupCoordinator
 from penstock.core.groups.registry import GroupRegistry
 from penstock.core.idempotency.idempotency import Idempotency
-from penstock.core.led_appends import LedAppends
 from penstock.core.operations.door import Door
-from penstock.core.partition import Partition
-from penstock.core.producer_ids import ProducerIds
+from penstock.core.partitions.backlog import Backlog
+from penstock.core.partitions.led_appends import LedAppends
+from penstock.core.partitions.partition import Partition
+from penstock.core.partitions.peers import Peers
+from penstock.core.partitions.producer_ids import ProducerIds
+from penstock.core.partitions.replica import Replica
+from penstock.core.partitions.settling import Settling
+from penstock.core.partitions.tiering import Tiering
 from penstock.core.publish import Publisher
 from penstock.core.queues.queues import Queues
-from penstock.core.remote import Peers
-from penstock.core.replica import Replica
-from penstock.core.replication import checkpoint
-from penstock.core.replication.metering import ReplicaMetering
-from penstock.core.replication.observed import is_observed_id
-from penstock.core.replication.placement import ClusterPlacer
-from penstock.core.replication.reassignment import Reassignments
-from penstock.core.replication.replicas import ReplicaEnvironment, Replicas, TopicIdPartition
-from penstock.core.replication.rules import ALL, Rules
-from penstock.core.replication.strays import Strays
-from penstock.core.settling import Settling
 from penstock.core.sinks.sinks import Sinks
-from penstock.core.tiering import Tiering
-from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
-from penstock.core.topics import NewTopic, Topic, Topics
+from penstock.core.topics.names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
+from penstock.core.topics.topics import NewTopic, Topic, Topics
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB, REQUEST_BYTES_MAX
 from penstock.log.log import Log

@@ -7,14 +7,14 @@ broker's configuration says.
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.core.config_table import (
+from penstock.core.topics.config import check_configs
+from penstock.core.topics.config_table import (
     LONG_MAX,
     TOPIC_CONFIGS,
     ConfigDefinition,
     ConfigKind,
     config_table,
 )
-from penstock.core.topic_config import check_configs
 from penstock.errors import PenstockError, Reason
 from penstock.limits import CONNECTIONS_MAX
 from penstock.settings import LogSettings

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from penstock.core.broker_config import broker_config, broker_values, check_broker_configs, topic_values
-from penstock.core.config_table import ConfigDefinition, ConfigSource
 from penstock.core.groups.configs import check_group_configs, check_group_name, group_config
-from penstock.core.topic_config import ConfigChange, ConfigLayer, change_values
+from penstock.core.topics.config import ConfigChange, ConfigLayer, change_values
+from penstock.core.topics.config_table import ConfigDefinition, ConfigSource
 from penstock.errors import PenstockError, Reason
 from penstock.limits import CONFIGURED_GROUPS_MAX
 from penstock.metadata.port import Compare, Delete, Entry, Event, MetadataStore, Operation, Put
@@ -25,7 +25,7 @@ _ATTEMPTS_MAX: Final = 100
 """How often a change is tried again because another one was made in between."""
 
 
-class Kind(Enum):
+class ResourceKind(Enum):
     """What such configs belong to."""
 
     BROKER = "brokers"
@@ -35,11 +35,11 @@ class Kind(Enum):
 class Resource(NamedTuple):
     """One broker or group; a broker without a name is all brokers."""
 
-    kind: Kind
+    kind: ResourceKind
     name: str
 
 
-ALL_BROKERS: Final = Resource(Kind.BROKER, "")
+ALL_BROKERS: Final = Resource(ResourceKind.BROKER, "")
 
 
 class _ConfigRecord(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class DynamicConfigs:
     def __init__(self, store: MetadataStore, node_id: NodeId, topic_defaults: Mapping[str, str]) -> None:
         """``topic_defaults`` are the topic configs of the broker's configuration, by which values are checked."""
         self._store = store
-        self._node: Final = Resource(Kind.BROKER, str(node_id))
+        self._node: Final = Resource(ResourceKind.BROKER, str(node_id))
         self._topic_defaults = topic_defaults
         self._values: dict[Resource, Mapping[str, str]] = {}
         self._held_events: list[Event] | None = []
@@ -103,7 +103,7 @@ class DynamicConfigs:
 
     def group_names(self) -> list[str]:
         """The groups that have configs."""
-        return sorted(resource.name for resource in self._values if resource.kind is Kind.GROUP)
+        return sorted(resource.name for resource in self._values if resource.kind is ResourceKind.GROUP)
 
     # How it changes.
 
@@ -121,14 +121,14 @@ class DynamicConfigs:
         await self._change(resource, lambda _: self._checked(resource, values), validate_only=validate_only)
 
     def _checked(self, resource: Resource, values: Mapping[str, str]) -> dict[str, str]:
-        if resource.kind is Kind.GROUP:
+        if resource.kind is ResourceKind.GROUP:
             return check_group_configs(values)
         beside = topic_values(self._beneath(resource))
         return check_broker_configs(values, beside, cluster_wide=resource == ALL_BROKERS)
 
     def _beneath(self, resource: Resource) -> dict[str, str]:
         """What holds for a broker where nothing is set on this resource; groups have nothing but defaults."""
-        if resource.kind is Kind.GROUP:
+        if resource.kind is ResourceKind.GROUP:
             return {}
         beneath = broker_values(self._topic_defaults)
         return beneath if resource == ALL_BROKERS else {**beneath, **self.values(ALL_BROKERS)}
@@ -136,7 +136,7 @@ class DynamicConfigs:
     async def _change(
         self, resource: Resource, change: Callable[[Mapping[str, str]], dict[str, str]], *, validate_only: bool
     ) -> None:
-        if resource.kind is Kind.GROUP:
+        if resource.kind is ResourceKind.GROUP:
             check_group_name(resource.name)
         if validate_only:
             self._check_room(resource, change(self.values(resource)))
@@ -158,9 +158,9 @@ class DynamicConfigs:
         )
 
     def _check_room(self, resource: Resource, after: Mapping[str, str]) -> None:
-        if resource.kind is not Kind.GROUP or not after or resource in self._values:
+        if resource.kind is not ResourceKind.GROUP or not after or resource in self._values:
             return
-        if sum(each.kind is Kind.GROUP for each in self._values) >= CONFIGURED_GROUPS_MAX:
+        if sum(each.kind is ResourceKind.GROUP for each in self._values) >= CONFIGURED_GROUPS_MAX:
             raise PenstockError(
                 Reason.POLICY_VIOLATION,
                 f"{CONFIGURED_GROUPS_MAX} groups have configs, which is the limit. Delete configs of groups that are not needed",
@@ -183,9 +183,9 @@ class DynamicConfigs:
                 hook()
 
 
-_DEFINITIONS: Final[Mapping[Kind, Callable[[str], ConfigDefinition]]] = {
-    Kind.BROKER: broker_config,
-    Kind.GROUP: group_config,
+_DEFINITIONS: Final[Mapping[ResourceKind, Callable[[str], ConfigDefinition]]] = {
+    ResourceKind.BROKER: broker_config,
+    ResourceKind.GROUP: group_config,
 }
 
 
@@ -195,8 +195,8 @@ def _key(resource: Resource) -> str:
 
 def _resource(key: str) -> Resource:
     kind, _, name = key.removeprefix(PREFIX).partition("/")
-    resource = Resource(Kind(kind), name)
-    return ALL_BROKERS if resource == Resource(Kind.BROKER, _DEFAULT) else resource
+    resource = Resource(ResourceKind(kind), name)
+    return ALL_BROKERS if resource == Resource(ResourceKind.BROKER, _DEFAULT) else resource
 
 
 def _decode(entry: Entry) -> Mapping[str, str]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.core.groups.requests import CommittedOffset, GroupDescription, GroupState, PartitionKey
 from penstock.core.groups.subscription import assigned_partitions
-from penstock.core.replica import Replica
-from penstock.core.topics import Topic
+from penstock.core.partitions.replica import Replica
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.operations.groups import GroupPartitionStatus, GroupStatus, MemberStatus
 from penstock.operations.topics import FlowStats, PartitionStats, TopicStats

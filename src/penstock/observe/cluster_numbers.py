@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from penstock.core.broker import Broker
-from penstock.core.partition import Partition
+from penstock.core.partitions.partition import Partition
 from penstock.observe.declared import CLUSTER_METRICS
 
 Number = tuple[str, Iterable[tuple[tuple[str, ...], float]]]

@@ -23,12 +23,12 @@ from prometheus_client.registry import Collector
 from penstock import __version__
 from penstock.core.broker import Broker
 from penstock.core.groups.requests import CommittedOffset, GroupState, PartitionKey
-from penstock.core.partition import Partition
+from penstock.core.partitions.partition import Partition
 from penstock.core.stats import lag_of, next_unread
 from penstock.errors import PenstockError
 from penstock.meters import Counts, Histogram
 from penstock.observe.cluster_numbers import numbers_of
-from penstock.observe.declared import METRICS, Kind
+from penstock.observe.declared import METRICS, MetricKind
 from penstock.operations.queues import PartitionStatus
 from penstock.types import NO_TIMESTAMP, GroupId
 
@@ -102,7 +102,7 @@ class BrokerCollector(Collector):
             series_max = SERIES_MAX
         metric = _BY_NAME[name]
         family: CounterMetricFamily | GaugeMetricFamily
-        if metric.kind is Kind.COUNTER:
+        if metric.kind is MetricKind.COUNTER:
             family = CounterMetricFamily(name.removesuffix(_TOTAL), metric.help, labels=metric.labels)
         else:
             family = GaugeMetricFamily(name, metric.help, labels=metric.labels)

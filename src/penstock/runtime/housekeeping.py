@@ -13,9 +13,9 @@ from typing import Final
 
 from penstock.core.broker import Broker
 from penstock.core.broker_config import HOUSEKEEPING_MS
-from penstock.core.partition import Partition
-from penstock.core.replica import Replica
-from penstock.core.replication.replicas import TopicIdPartition
+from penstock.core.cluster.replicas import TopicIdPartition
+from penstock.core.partitions.partition import Partition
+from penstock.core.partitions.replica import Replica
 from penstock.errors import PenstockError, Reason
 from penstock.log.retention import RemovalTask
 from penstock.runtime.group_commit import GroupCommit

@@ -103,7 +103,7 @@ class PeerApi(IntEnum):
 
     APPEND = 30_000
     APPEND_ONCE = 30_001
-    STANDING = 30_002
+    PARTITION_STATUS = 30_002
     COMMITTED = 30_003
     # Operations, on links of their own.
     DO = 30_010
@@ -134,7 +134,7 @@ class AppendOnceHead(msgspec.Struct, frozen=True, array_like=True):
     search_from: list[int]
 
 
-class StandingHead(msgspec.Struct, frozen=True, array_like=True):
+class PartitionStatusHead(msgspec.Struct, frozen=True, array_like=True):
     """A question that changes nothing."""
 
     topic_id: bytes
@@ -158,11 +158,11 @@ class CommittedHead(msgspec.Struct, frozen=True, array_like=True):
     of_partition: int
 
 
-Head = AppendHead | AppendOnceHead | StandingHead | CommittedHead
+Head = AppendHead | AppendOnceHead | PartitionStatusHead | CommittedHead
 HEADS: Final[dict[int, type[Head]]] = {
     PeerApi.APPEND: AppendHead,
     PeerApi.APPEND_ONCE: AppendOnceHead,
-    PeerApi.STANDING: StandingHead,
+    PeerApi.PARTITION_STATUS: PartitionStatusHead,
     PeerApi.COMMITTED: CommittedHead,
 }
 
@@ -214,7 +214,7 @@ class OperationAnswer(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """Offsets (or the numbers of a standing), or why not: the name of a reason, and a text."""
+    """Offsets (or the numbers of a partition's status), or why not: the name of a reason, and a text."""
 
     numbers: list[int] = []
     reason: str = ""

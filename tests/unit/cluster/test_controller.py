@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster.internal_topics import InternalTopics
-from penstock.core.cluster_image import node_key
-from penstock.core.replication.budget import ByteBudget
-from penstock.core.replication.reassignment import ElectionKind
-from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC
-from penstock.core.topic_records import NO_LEADER, PARTITIONS_PREFIX, partition_key
-from penstock.core.topics import NewTopic
+from penstock.core.cluster.budget import ByteBudget
+from penstock.core.cluster.image import node_key
+from penstock.core.cluster.reassignment import ElectionKind
+from penstock.core.topics.names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC
+from penstock.core.topics.records import NO_LEADER, PARTITIONS_PREFIX, partition_key
+from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
 from penstock.metadata.port import Delete

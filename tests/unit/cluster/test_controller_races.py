@@ -9,9 +9,9 @@ import pytest
 
 from penstock.cluster import controller as controller_module
 from penstock.cluster.controller import Controller
-from penstock.core.cluster_image import CONTROLLER_KEY, ControllerRecord
-from penstock.core.topic_config import ChangeKind, ConfigChange
-from penstock.core.topic_records import NO_LEADER
+from penstock.core.cluster.image import CONTROLLER_KEY, ControllerRecord
+from penstock.core.topics.config import ChangeKind, ConfigChange
+from penstock.core.topics.records import NO_LEADER
 from penstock.metadata.port import Put
 from penstock.testing.faulty_store import StoreFault
 from tests.support.cluster_nodes import until

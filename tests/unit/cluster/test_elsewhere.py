@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.stats import group_status, topic_stats
-from penstock.core.topic_config import ChangeKind, ConfigChange
+from penstock.core.topics.config import ChangeKind, ConfigChange
 from penstock.errors import BacklogFull, PenstockError, Reason
 from penstock.settings import QueueSettings
 from penstock.types import GroupId, TopicName

@@ -9,11 +9,11 @@ import pytest
 from penstock.cluster.fetching import Fetcher
 from penstock.cluster.links import Identity
 from penstock.core.broker import Broker
-from penstock.core.delete_records import delete_records
-from penstock.core.dynamic_configs import Kind, Resource
-from penstock.core.replication.follower import Follower
-from penstock.core.replication.replicas import TopicIdPartition
-from penstock.core.topic_config import ChangeKind, ConfigChange
+from penstock.core.cluster.follower import Follower
+from penstock.core.cluster.replicas import TopicIdPartition
+from penstock.core.dynamic_configs import Resource, ResourceKind
+from penstock.core.partitions.delete_records import delete_records
+from penstock.core.topics.config import ChangeKind, ConfigChange
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.peers import fetch as fetch_module
 from penstock.records.batch import read_header
@@ -106,7 +106,7 @@ async def test_a_throttled_follower_receives_no_faster_than_its_rate_until_the_r
         await cluster.create("t", (1, 2), follower_replication_throttled_replicas="0:3")
         for n in range(5):
             await cluster.produce("t", b"%d" % n)
-        resource, name = Resource(Kind.BROKER, "3"), "follower.replication.throttled.rate"
+        resource, name = Resource(ResourceKind.BROKER, "3"), "follower.replication.throttled.rate"
         await cluster.nodes[1].broker.configs.alter(resource, [ConfigChange(name, ChangeKind.SET, "1")])
         await cluster.nodes[1].cluster.reassignments.alter("t", 0, (1, 2, 3))
         await until(

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.broker import Broker
-from penstock.core.replication.replicas import Replicas
+from penstock.core.cluster.replicas import Replicas
 from penstock.errors import PenstockError, Reason
 from penstock.log.config import LogConfig
 from penstock.log.log import Log

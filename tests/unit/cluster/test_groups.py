@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from penstock.address import Address
 from penstock.core.broker import Broker
-from penstock.core.topic_names import OFFSETS_TOPIC
+from penstock.core.topics.names import OFFSETS_TOPIC
 from penstock.gateways.kafka.gateway import KafkaGateway
 from penstock.gateways.listening import address_of, bind
 from penstock.runtime.group_commit import GroupCommit

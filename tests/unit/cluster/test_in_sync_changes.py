@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from penstock.cluster import in_sync_changes
 from penstock.cluster.in_sync_changes import InSyncChanges
-from penstock.core.partition import Partition
-from penstock.core.topic_records import partition_key
-from penstock.core.topics import Topic
+from penstock.core.partitions.partition import Partition
+from penstock.core.topics.records import partition_key
+from penstock.core.topics.topics import Topic
 from penstock.metadata.port import Compare
 from penstock.testing.faulty_store import StoreFault
 from tests.support.cluster_nodes import until

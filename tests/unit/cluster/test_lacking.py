@@ -3,8 +3,8 @@
 import pytest
 
 from penstock.cluster.directories import settle_lacking
-from penstock.core.replication.replicas import TopicIdPartition
-from penstock.core.topic_records import partition_key
+from penstock.core.cluster.replicas import TopicIdPartition
+from penstock.core.topics.records import partition_key
 from penstock.types import NodeId
 from tests.unit.cluster.world import CoreNode, CoreWorld
 

@@ -11,9 +11,9 @@ import pytest
 
 from penstock.cluster.directories import directory_key
 from penstock.cluster.membership import Membership, NodeIdTakenError
-from penstock.core.cluster_image import NodeRecord, node_key
-from penstock.core.replication.election import elected
-from penstock.core.topic_records import NO_LEADER, PartitionRecord, decode_partition, encode
+from penstock.core.cluster.election import elected
+from penstock.core.cluster.image import NodeRecord, node_key
+from penstock.core.topics.records import NO_LEADER, PartitionRecord, decode_partition, encode
 from penstock.errors import Reason
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Delete, Entry, Put, SharedStore

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.cluster_image import drain_key
-from penstock.core.topics import NewTopic
+from penstock.core.cluster.image import drain_key
+from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import Put
 from penstock.settings import QueueSettings

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
+from penstock.core.cluster import replicas as replicas_module
+from penstock.core.cluster.follower import Follower
+from penstock.core.cluster.observed import observed_id
+from penstock.core.cluster.replicas import TopicIdPartition
 from penstock.core.coordinators.topic import partition_of
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.publish import NewRecord
 from penstock.core.queues import upkeep
 from penstock.core.queues.envelope import MAX_ATTEMPTS
 from penstock.core.queues.moves import REDRIVE_GROUP
-from penstock.core.replication import replicas as replicas_module
-from penstock.core.replication.follower import Follower
-from penstock.core.replication.observed import observed_id
-from penstock.core.replication.replicas import TopicIdPartition
-from penstock.core.topic_names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
+from penstock.core.topics.names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 from penstock.errors import PenstockError, Reason
 from penstock.operations.dead_letters import ALL
 from penstock.operations.queues import WhyState

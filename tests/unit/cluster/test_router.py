@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from penstock.cluster import router as router_module
 from penstock.cluster.links import Identity, Link
-from penstock.core.topics import NewTopic
+from penstock.core.topics.topics import NewTopic
 from penstock.errors import BacklogBound, BacklogFull, PenstockError, Reason
 from penstock.gateways.peers import operations as peer_module
 from penstock.operations.groups import CommitOffset, FetchOffsets, ListGroups, Membership

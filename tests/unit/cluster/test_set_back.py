@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from penstock.core.topic_records import encode, partition_key
+from penstock.core.topics.records import encode, partition_key
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import Put
 from tests.unit.cluster.world import CoreWorld

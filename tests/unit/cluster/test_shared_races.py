@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.core.producer_ids import KEY as PRODUCER_IDS_KEY
-from penstock.core.topic_config import ChangeKind, ConfigChange
-from penstock.core.topic_records import DELETED_PREFIX, PARTITIONS_PREFIX, TOPICS_PREFIX, encode, partition_key
-from penstock.core.topics import NewTopic, Topic
+from penstock.core.partitions.producer_ids import KEY as PRODUCER_IDS_KEY
+from penstock.core.topics.config import ChangeKind, ConfigChange
+from penstock.core.topics.records import DELETED_PREFIX, PARTITIONS_PREFIX, TOPICS_PREFIX, encode, partition_key
+from penstock.core.topics.topics import NewTopic, Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import PRODUCER_ID_BLOCK
 from penstock.metadata.port import Compare, Operation, Put, TxnResult, UnknownOutcomeError

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.core.sinks.sinks import Opened
-from penstock.core.topic_names import SINKS_TOPIC
+from penstock.core.topics.names import SINKS_TOPIC
 from penstock.errors import PenstockError, Reason
 from tests.support.cluster_nodes import until
 from tests.support.coordinator_cluster import CoordinatorCluster

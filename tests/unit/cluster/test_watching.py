@@ -6,7 +6,7 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.core.cluster_image import CONTROLLER_KEY, NodeRecord, node_key
+from penstock.core.cluster.image import CONTROLLER_KEY, NodeRecord, node_key
 from penstock.metadata.port import Put
 from tests.support.cluster_nodes import Cluster, until
 

@@ -5,10 +5,10 @@ from uuid import UUID
 import msgspec
 
 from penstock.core.broker import Broker, ClusterSide
-from penstock.core.cluster_image import NodeRecord, node_key
-from penstock.core.partition import Partition
-from penstock.core.topic_records import PartitionRecord, encode, partition_key
-from penstock.core.topics import NewTopic, Topic
+from penstock.core.cluster.image import NodeRecord, node_key
+from penstock.core.partitions.partition import Partition
+from penstock.core.topics.records import PartitionRecord, encode, partition_key
+from penstock.core.topics.topics import NewTopic, Topic
 from penstock.log.manager import LogManager
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Compare, Put

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.topic_config import ChangeKind, ConfigChange
-from penstock.core.topic_names import OFFSETS_TOPIC
+from penstock.core.topics.config import ChangeKind, ConfigChange
+from penstock.core.topics.names import OFFSETS_TOPIC
 from penstock.errors import PenstockError, Reason
 from penstock.records.builder import build_batch
 from penstock.records.records import Record

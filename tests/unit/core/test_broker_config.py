@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.broker_config import _IN_THE_FILE, BROKER_CONFIGS, broker_config, topic_values
-from penstock.core.config_table import TOPIC_CONFIGS
+from penstock.core.topics.config_table import TOPIC_CONFIGS
 from penstock.errors import PenstockError, Reason
 from penstock.settings import Settings
 

@@ -5,17 +5,17 @@ from pathlib import Path
 import pytest
 
 from penstock.core import dynamic_configs
-from penstock.core.config_table import ConfigSource
-from penstock.core.dynamic_configs import ALL_BROKERS, DynamicConfigs, Kind, Resource
-from penstock.core.topic_config import ChangeKind, ConfigChange
+from penstock.core.dynamic_configs import ALL_BROKERS, DynamicConfigs, Resource, ResourceKind
+from penstock.core.topics.config import ChangeKind, ConfigChange
+from penstock.core.topics.config_table import ConfigSource
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Put
 from penstock.types import NodeId
 from tests.support.kafka_node import NODE, KafkaNode
 
-FIRST, SECOND = Resource(Kind.BROKER, "1"), Resource(Kind.BROKER, "2")
-GROUP = Resource(Kind.GROUP, "g")
+FIRST, SECOND = Resource(ResourceKind.BROKER, "1"), Resource(ResourceKind.BROKER, "2")
+GROUP = Resource(ResourceKind.GROUP, "g")
 RETENTION = "log.retention.ms"
 
 
@@ -92,7 +92,12 @@ async def test_topics_go_by_the_broker_then_all_brokers_then_the_configuration()
         (ALL_BROKERS, put("log.cleaner.min.compaction.lag.ms", "9"), Reason.INVALID_CONFIG, "cannot be above"),
         (GROUP, put("share.delivery.count.limit", "11"), Reason.INVALID_CONFIG, "from 2 to 10"),
         (GROUP, put("retention.ms", "11"), Reason.INVALID_CONFIG, "no group config 'retention.ms'"),
-        (Resource(Kind.GROUP, "x" * 250), put("share.delivery.count.limit", "5"), Reason.INVALID_GROUP_ID, "1 to 249"),
+        (
+            Resource(ResourceKind.GROUP, "x" * 250),
+            put("share.delivery.count.limit", "5"),
+            Reason.INVALID_GROUP_ID,
+            "1 to 249",
+        ),
     ],
 )
 async def test_what_cannot_be_is_refused_and_nothing_changes(
@@ -100,7 +105,9 @@ async def test_what_cannot_be_is_refused_and_nothing_changes(
 ) -> None:
     configs = await configs_of(MemoryStore(), max_compaction_lag_ms="8")
     good = (
-        put("share.isolation.level", "read_committed") if resource.kind is Kind.GROUP else put("max.connections", "3")
+        put("share.isolation.level", "read_committed")
+        if resource.kind is ResourceKind.GROUP
+        else put("max.connections", "3")
     )
     with pytest.raises(PenstockError, match=text) as refused:
         await configs.alter(resource, [*([] if good.name == change.name else [good]), change])
@@ -138,12 +145,12 @@ async def test_no_more_groups_have_configs_than_the_limit(monkeypatch: pytest.Mo
     configs = await configs_of(MemoryStore())
     await configs.alter(FIRST, [put("max.connections", "7")])
     for name in ("a", "b"):
-        await configs.alter(Resource(Kind.GROUP, name), [put("share.delivery.count.limit", "7")])
+        await configs.alter(Resource(ResourceKind.GROUP, name), [put("share.delivery.count.limit", "7")])
     with pytest.raises(PenstockError) as refused:
-        await configs.alter(Resource(Kind.GROUP, "c"), [put("share.delivery.count.limit", "7")])
+        await configs.alter(Resource(ResourceKind.GROUP, "c"), [put("share.delivery.count.limit", "7")])
     assert refused.value.reason is Reason.POLICY_VIOLATION
-    await configs.alter(Resource(Kind.GROUP, "c"), [delete("share.delivery.count.limit")])
-    await configs.alter(Resource(Kind.GROUP, "a"), [put("share.delivery.count.limit", "8")])
+    await configs.alter(Resource(ResourceKind.GROUP, "c"), [delete("share.delivery.count.limit")])
+    await configs.alter(Resource(ResourceKind.GROUP, "a"), [put("share.delivery.count.limit", "8")])
     assert configs.group_names() == ["a", "b"]
 
 
@@ -157,7 +164,7 @@ async def test_a_damaged_entry_is_named() -> None:
 async def test_a_topic_without_its_own_retention_goes_by_the_brokers_at_once_and_after_a_restart(
     tmp_path: Path,
 ) -> None:
-    here = Resource(Kind.BROKER, str(NODE))
+    here = Resource(ResourceKind.BROKER, str(NODE))
     async with KafkaNode(tmp_path) as node:
         await node.create("plain")
         await node.create("own", retention_ms="9")

@@ -8,8 +8,8 @@ from typing import Never
 import pytest
 
 from penstock.core.access import ANONYMOUS, Access, Caller
+from penstock.core.partitions.reading import read_from
 from penstock.core.publish import NewRecord, Placed, Results, record_id
-from penstock.core.reading import read_from
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB, RECORD_HEADERS_MAX
 from penstock.operations.operation import Action
@@ -58,7 +58,7 @@ async def test_a_batch_that_was_built_here_is_not_checked_once_more(node, monkey
     """Each record was checked on its own, and nobody could have damaged the batch since."""
     checked: list[object] = []
     for name in ("read_produced", "check_produced", "check_keys"):
-        monkeypatch.setattr(f"penstock.core.partition.{name}", lambda *asked: checked.append(asked))
+        monkeypatch.setattr(f"penstock.core.partitions.partition.{name}", lambda *asked: checked.append(asked))
     await node.create("t", cleanup_policy="compact")
     assert await publish(node, "t", [NewRecord(b"k", b"v")]) == [Placed(0, 0, node.clock.now_ms())]
     assert not checked

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from penstock.core.partition import Partition
+from penstock.core.partitions.partition import Partition
 from penstock.limits import SETTLE_MS_MAX
 from penstock.types import Flush
 from penstock.wire.kafka.apis import ApiKey

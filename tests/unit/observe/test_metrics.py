@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from penstock.errors import Reason
 from penstock.meters import Counts
 from penstock.observe import metrics
-from penstock.observe.declared import METRICS, Kind
+from penstock.observe.declared import METRICS, MetricKind
 from penstock.observe.metrics import Metrics
 from penstock.types import Gateway, GroupId
 from tests.support.kafka_node import KafkaNode
@@ -70,7 +70,7 @@ async def test_a_real_parser_finds_every_documented_metric_as_it_is_documented(n
     assert content_type.split(";", maxsplit=1)[0] == (accept or "text/plain").split(";", maxsplit=1)[0]
     families = {family.name: family for family in (parse_openmetrics if accept else parse_text)(text.decode())}
     for metric in METRICS:
-        name = metric.name.removesuffix("_total") if metric.kind is Kind.COUNTER else metric.name
+        name = metric.name.removesuffix("_total") if metric.kind is MetricKind.COUNTER else metric.name
         family = families[name]
         assert family.type == metric.kind.value, name
         assert family.documentation == metric.help

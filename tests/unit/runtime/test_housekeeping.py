@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
+from penstock.core.cluster.replicas import TopicIdPartition
 from penstock.core.dynamic_configs import ALL_BROKERS
-from penstock.core.replication.replicas import TopicIdPartition
-from penstock.core.topic_config import ChangeKind, ConfigChange
+from penstock.core.topics.config import ChangeKind, ConfigChange
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
 from penstock.settings import LogSettings

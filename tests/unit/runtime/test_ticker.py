@@ -18,7 +18,7 @@ from penstock.core.groups.requests import (
     SyncResult,
 )
 from penstock.core.publish import NewRecord
-from penstock.core.topics import NewTopic
+from penstock.core.topics.topics import NewTopic
 from penstock.metadata.memory import MemoryStore
 from penstock.operations.queues import Delivery
 from penstock.runtime.group_commit import GroupCommit

@@ -11,8 +11,8 @@ from penstock.wire.peers import (
     AppendHead,
     AppendOnceHead,
     Head,
+    PartitionStatusHead,
     PeerApi,
-    StandingHead,
     decode_answer,
     decode_peer_request,
     encode_answer,
@@ -23,7 +23,7 @@ TOPIC_ID = bytes(range(16))
 HEADS: list[tuple[PeerApi, Head]] = [
     (PeerApi.APPEND, AppendHead(TOPIC_ID, 3, 7, Acks.LEADER)),
     (PeerApi.APPEND_ONCE, AppendOnceHead(TOPIC_ID, 3, 7, "mark", [5, 6])),
-    (PeerApi.STANDING, StandingHead(TOPIC_ID, 3, 7, 11, 2, 100)),
+    (PeerApi.PARTITION_STATUS, PartitionStatusHead(TOPIC_ID, 3, 7, 11, 2, 100)),
 ]
 
 

@@ -14,15 +14,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from penstock.core.cluster.rules import ALL, Rules
 from penstock.core.coordinators.jobs import NEXT_TURN, TURN_BYTES, Jobs
 from penstock.core.coordinators.runtime import Family, Shard
 from penstock.core.coordinators.topic import partition_of
 from penstock.core.idempotency.stored import keys_partition
-from penstock.core.partition import Partition
-from penstock.core.replication.rules import ALL, Rules
-from penstock.core.topic_names import BUNDLE, IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
-from penstock.core.topic_records import PartitionRecord
-from penstock.core.topics import Topic
+from penstock.core.partitions.partition import Partition
+from penstock.core.topics.names import BUNDLE, IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
+from penstock.core.topics.records import PartitionRecord
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.ports import Report
 from penstock.types import NodeId

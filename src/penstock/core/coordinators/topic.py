@@ -9,8 +9,8 @@ from operator import mul
 from struct import unpack
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.partition import Partition
-from penstock.core.topic_names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
+from penstock.core.partitions.partition import Partition
+from penstock.core.topics.names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX, GROUP_ID_CHARS_MAX, MIB
 from penstock.ports import Report

@@ -22,7 +22,7 @@ from penstock.core.dead_letters.letters import Tally
 from penstock.core.dead_letters.queue_letters import QueueLetters
 from penstock.core.dead_letters.scan import Scan
 from penstock.core.queues.moves import DEAD_LETTER_PREFIX, REDRIVE_GROUP, dead_letter_topic
-from penstock.core.topics import Topic
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.operations.dead_letters import NO_LIMIT, DeadLetter, DeadLetterFilter, DeadLetterTopic, RedrivePlan
 from penstock.operations.operation import Action

@@ -155,14 +155,14 @@ class Finishing:
         if self.over:
             return
         last_failure = UNSET if self._last_failure is None else self._last_failure
-        standing = Progress(self._total, self._finished, self._failed, self._skipped, last_failure=last_failure)
-        if standing != self._told:
-            self._told = standing
-            self._progress(standing)
+        status = Progress(self._total, self._finished, self._failed, self._skipped, last_failure=last_failure)
+        if status != self._told:
+            self._told = status
+            self._progress(status)
         assert self._scan is not None
         if (self._scan.is_over or self._failed >= _FAILURES_MAX) and self._under_way == 0 and not self.over:
             self.over = True
-            self._done(standing)
+            self._done(status)
         elif self._failed >= _FAILURES_MAX:
             self._scan.end()
 

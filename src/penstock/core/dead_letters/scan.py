@@ -10,9 +10,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.dead_letters.letters import is_wanted, read_dead_letter, within
-from penstock.core.reading import read_from
-from penstock.core.standing import Standing
-from penstock.core.topics import Topic
+from penstock.core.partitions.reading import read_from
+from penstock.core.partitions.status import PartitionStatus
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
 from penstock.operations.dead_letters import DeadLetter, DeadLetterFilter
@@ -53,14 +53,14 @@ class Scan:
             if broker.peers is None:
                 self._ends[index] = broker.partition(topic.name, index).high_watermark
             else:
-                broker.peers.standing(topic, index, partial(self._told, index))
+                broker.peers.partition_status(topic, index, partial(self._told, index))
         self._begin()
 
-    def _told(self, index: int, standing: Standing | PenstockError) -> None:
-        if isinstance(standing, PenstockError):
-            self._problem = standing
+    def _told(self, index: int, status: PartitionStatus | PenstockError) -> None:
+        if isinstance(status, PenstockError):
+            self._problem = status
         else:
-            self._ends[index] = standing.high_watermark
+            self._ends[index] = status.high_watermark
 
     def _begin(self) -> None:
         """If all is here that there was when it was asked for."""

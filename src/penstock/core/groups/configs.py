@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.core.config_table import ConfigDefinition, ConfigKind, ConfigSource, config_table
-from penstock.core.topic_config import ConfigSynonym, ConfigValue, described
+from penstock.core.topics.config import ConfigSynonym, ConfigValue, described
+from penstock.core.topics.config_table import ConfigDefinition, ConfigKind, ConfigSource, config_table
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX
 

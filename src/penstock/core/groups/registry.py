@@ -16,9 +16,9 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.core.topic_names import check_topic_name
-from penstock.core.topic_records import TOPICS_PREFIX, decode_topic
-from penstock.core.topics import Topic, Topics
+from penstock.core.topics.names import check_topic_name
+from penstock.core.topics.records import TOPICS_PREFIX, decode_topic
+from penstock.core.topics.topics import Topic, Topics
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, GROUPS_MAX, METADATA_KEY_BYTES_MAX
 from penstock.metadata.port import Compare, Delete, Entry, Event, MetadataStore, Put

@@ -1,11 +1,11 @@
 """Appending records with produce keys in a cluster, where each partition has a leader of its own.
 
-The leader looks for a record's mark in its own log before it appends it (``core/remote.py``), from an offset on that the intent names.
+The leader looks for a record's mark in its own log before it appends it (``core/partitions/peers.py``), from an offset on that the intent names.
 So the same record can be asked for again and again, by this node and by whoever speaks for the keys after it, and is there once. Whether it was
 appended now or found is not told.
 
 The offset must not lie behind the record, and should not lie far before it: it is where the partition is known to have ended
-(``core/known_ends.py``).
+(``core/partitions/ends.py``).
 """
 
 from collections.abc import Callable
@@ -15,9 +15,9 @@ from uuid import UUID
 
 from penstock.core.idempotency.attempts import Attempt
 from penstock.core.idempotency.stored import MARK_HEADER
-from penstock.core.known_ends import KnownEnds, peers_of
+from penstock.core.partitions.ends import PartitionEnds, peers_of
 from penstock.core.publish import NewRecord
-from penstock.core.topics import Topic
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import PUBLISHED_BATCH_BYTES_MAX
 from penstock.ports import Flusher
@@ -55,7 +55,7 @@ class OnceAppends:
     def __init__(self, broker: "Broker", flusher: Flusher) -> None:
         self._broker = broker
         self._flusher = flusher
-        self.ends: Final = KnownEnds(broker)
+        self.ends: Final = PartitionEnds(broker)
         self._owed: dict[_Place, list[_Owed]] = {}
 
     def check(self, topic: Topic, record: NewRecord) -> None:

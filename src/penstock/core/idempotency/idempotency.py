@@ -37,8 +37,8 @@ from penstock.core.idempotency.loading import KeysShard
 from penstock.core.idempotency.search import Search
 from penstock.core.idempotency.stored import Key, Note, digest_of, encode_key, encode_note, keys_partition, with_key
 from penstock.core.publish import NewRecord, Placed, Results
-from penstock.core.topic_names import IDEMPOTENCY_TOPIC
-from penstock.core.topics import Topic
+from penstock.core.topics.names import IDEMPOTENCY_TOPIC
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import IDEMPOTENCY_KEYS_MAX
 from penstock.ports import Flusher, Report

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from penstock.core.idempotency.stored import Key, digest_in
-from penstock.core.partition import Partition
+from penstock.core.partitions.partition import Partition
 from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX, KIB
 from penstock.records.batch import read_header

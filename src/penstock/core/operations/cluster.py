@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.access import Caller
-from penstock.core.cluster_status import drained, status_steps
+from penstock.core.cluster.status import drained, status_steps
 from penstock.core.operations.handling import next_turn, works
 from penstock.errors import PenstockError, Reason
 from penstock.operations import cluster

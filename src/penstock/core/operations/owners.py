@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.queues.moves import REDRIVE_GROUP, dead_letter_topic
-from penstock.core.topic_records import NO_LEADER
+from penstock.core.topics.records import NO_LEADER
 from penstock.errors import PenstockError, Reason
 from penstock.operations.operation import Asked, OwnerKind, Resource
 from penstock.types import NodeId

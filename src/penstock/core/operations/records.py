@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from penstock.core.access import Caller
 from penstock.core.operations.handling import Cancel, Done, answers, begins
 from penstock.core.operations.topics import described
+from penstock.core.partitions.reading import read_from, record_bytes
 from penstock.core.publish import NewRecord, Placed
-from penstock.core.reading import read_from, record_bytes
 from penstock.errors import PenstockError
 from penstock.operations import records
 from penstock.operations.topics import TopicDescription
@@ -41,7 +41,7 @@ def publish_once(
 
 @answers(records.FollowTopic)
 def follow_topic(broker: "Broker", asked: records.FollowTopic, _: Caller) -> TopicDescription:
-    """The caller reads by :class:`~penstock.core.reading.Tail`."""
+    """The caller reads by :class:`~penstock.core.partitions.reading.Tail`."""
     return described(broker.topics.require(asked.topic))
 
 

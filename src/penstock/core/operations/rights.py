@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.access import Access, Caller
 from penstock.core.queues.moves import REDRIVE_GROUP, dead_letter_topic
-from penstock.core.topic_names import staging_topic
+from penstock.core.topics.names import staging_topic
 from penstock.errors import PenstockError
 from penstock.operations.operation import Action, Asked, Resource, Right
 

@@ -8,7 +8,7 @@ from penstock.core.operations.rights import may_describe_topic
 from penstock.core.sinks.answers import Aborted, Deleted, Opened
 from penstock.core.sinks.sink import Committed
 from penstock.core.sinks.sinks import Part
-from penstock.core.topic_names import staging_topic
+from penstock.core.topics.names import staging_topic
 from penstock.errors import PenstockError
 from penstock.operations import sinks
 

@@ -6,7 +6,7 @@ from penstock.core.access import Caller
 from penstock.core.operations.handling import Cancel, Done, answers, begins, merges, works
 from penstock.core.operations.rights import may_describe_topic
 from penstock.core.stats import summed_stats, topic_stats
-from penstock.core.topics import UNSET, NewTopic, Topic
+from penstock.core.topics.topics import UNSET, NewTopic, Topic
 from penstock.operations import topics
 from penstock.types import Gateway, NodeId
 

@@ -18,7 +18,7 @@ from penstock.core.queues.failures import before_deadline
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.records import NOT_HERE, Piece
 from penstock.core.queues.workers import Lease, Poll, Taker, Worker
-from penstock.core.topic_names import QUEUE_STATE_TOPIC
+from penstock.core.topics.names import QUEUE_STATE_TOPIC
 from penstock.errors import PenstockError, Reason
 from penstock.operations.queues import Delivery
 from penstock.records.records import Record

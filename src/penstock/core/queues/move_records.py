@@ -2,12 +2,12 @@
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from penstock.core.partitions.reading import read_from
+from penstock.core.partitions.replica import Replica
 from penstock.core.publish import record_id
 from penstock.core.queues import envelope as names
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.stored import Move, MoveKind, QueueId
-from penstock.core.reading import read_from
-from penstock.core.replica import Replica
 from penstock.limits import MIB
 from penstock.records.records import Headers, Record
 

@@ -13,7 +13,9 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.partition import Partition
+from penstock.core.partitions.partition import Partition
+from penstock.core.partitions.peers import Peers
+from penstock.core.partitions.reading import record_bytes
 from penstock.core.queues import envelope as names
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, LEASED, MOVING
 from penstock.core.queues.context import Context
@@ -21,9 +23,7 @@ from penstock.core.queues.delivery import Done
 from penstock.core.queues.move_records import MoveEntry, find_moves, move_id, moved_headers
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.stored import Move, MoveKind, move_value
-from penstock.core.reading import record_bytes
-from penstock.core.remote import Peers
-from penstock.core.topics import NewTopic, Topic
+from penstock.core.topics.topics import NewTopic, Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import KIB, MIB, TOPIC_NAME_CHARS_MAX
 from penstock.records.batch import Compression

@@ -10,6 +10,7 @@ from typing import Final
 
 from penstock.core.coordinators.deadlines import Timer
 from penstock.core.coordinators.topic import StateRecord
+from penstock.core.partitions.replica import Replica
 from penstock.core.queues.block import (
     BLOCK_BITS,
     BLOCK_MASK,
@@ -25,7 +26,6 @@ from penstock.core.queues.block import (
 )
 from penstock.core.queues.delivery import Done
 from penstock.core.queues.stored import Kind, Move, QueueId, block_key, key_prefix
-from penstock.core.replica import Replica
 from penstock.types import TopicName
 
 _FINISHED_RUN: Final = bytes((FINISHED,)) * BLOCK_OFFSETS

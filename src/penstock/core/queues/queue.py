@@ -11,6 +11,7 @@ from typing import Final
 
 from penstock.core.coordinators.jobs import AllOf
 from penstock.core.groups.requests import PartitionKey
+from penstock.core.partitions.replica import Replica
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, HAS_POLICY, Block
 from penstock.core.queues.context import Context
 from penstock.core.queues.delivery import Done
@@ -22,8 +23,7 @@ from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.records import NOT_HERE
 from penstock.core.queues.stored import Kind, QueueId, idempotency_record, key_prefix
 from penstock.core.queues.workers import Taker
-from penstock.core.replica import Replica
-from penstock.core.topics import Topic
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.records.records import Record
 from penstock.types import GroupId, TopicName

@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from itertools import islice
 from typing import Final
 
-from penstock.core.replica import Replica
+from penstock.core.partitions.replica import Replica
 from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX, KIB, MIB
 from penstock.records.batch import CONTROL_BIT, read_header

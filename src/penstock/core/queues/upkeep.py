@@ -25,8 +25,8 @@ from penstock.core.queues.queue import Queue
 from penstock.core.queues.state_log import StateLog
 from penstock.core.queues.stored import Kind, QueueId, block_key, key_prefix, queue_record
 from penstock.core.queues.workers import Poll
-from penstock.core.topic_names import QUEUE_STATE_TOPIC
-from penstock.core.topics import Topic
+from penstock.core.topics.names import QUEUE_STATE_TOPIC
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.ports import Flusher, Report
 from penstock.settings import QueueSettings

@@ -3,8 +3,9 @@
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.cluster_status import why_below_min
+from penstock.core.cluster.status import why_below_min
 from penstock.core.groups.requests import GroupState, PartitionKey
+from penstock.core.partitions.reading import copied_here, read_from
 from penstock.core.publish import record_id
 from penstock.core.queues.block import (
     BLOCK_BITS,
@@ -33,8 +34,7 @@ from penstock.core.queues.moves import REDRIVE_GROUP, dead_letter_topic
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.queue import Queue
 from penstock.core.queues.workers import Worker
-from penstock.core.reading import copied_here, read_from
-from penstock.core.topics import Topic
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError
 from penstock.limits import MIB
 from penstock.operations.queues import Why, WhyState

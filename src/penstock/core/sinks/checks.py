@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from penstock.core.access import Caller
 from penstock.core.coordinators.jobs import BATCH_BYTES, CALL_BYTES, NEXT_TURN, Jobs
-from penstock.core.partition import Partition, time_refused, too_large
+from penstock.core.partitions.partition import Partition, time_refused, too_large
 from penstock.core.sinks.sink import Part
 from penstock.core.sinks.staged import batches_in
 from penstock.core.sinks.stored import STAGING_PARTITION, Range, merged
-from penstock.core.topic_config import TopicConfig
-from penstock.core.topic_records import NO_LEADER
-from penstock.core.topics import Topic
+from penstock.core.topics.config import TopicConfig
+from penstock.core.topics.records import NO_LEADER
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX, SINK_STAGED_MAX, SINK_TARGETS_MAX
 from penstock.operations.operation import Action

@@ -5,7 +5,7 @@
    before. From here on the batch will be in its targets, whatever happens.
 3. The staged batches are appended, numbered from 0 in each target. How far that is can be told at any time by the log's memory
    of the producer (``progress.py``), so after a failed write or a crash it goes on behind the last record that is there. In a cluster
-   the targets' leaders append and are asked (``lines.py``, ``core/standing.py``), by whoever speaks for the sinks at the time.
+   the targets' leaders append and are asked (``lines.py``, ``core/partitions/status.py``), by whoever speaks for the sinks at the time.
 4. The batch id is stored as the last one, and the intent is gone, in one record. Then the caller is told.
 5. What was staged is cut off, once it is worth a call to the disk.
 
@@ -21,8 +21,9 @@ from msgspec.structs import replace
 
 from penstock.core.coordinators.jobs import BATCH_BYTES, NEXT_TURN, Jobs, Outcome, Waiting
 from penstock.core.coordinators.runtime import Family, Shard
-from penstock.core.known_ends import KnownEnds, peers_of
-from penstock.core.partition import Partition
+from penstock.core.partitions.ends import PartitionEnds, peers_of
+from penstock.core.partitions.partition import Partition
+from penstock.core.partitions.status import PartitionStatus, ProducerQuery
 from penstock.core.sinks.checks import Checks, Planned
 from penstock.core.sinks.lines import Line, LineHere, LineToLeader, Tally
 from penstock.core.sinks.progress import records_appended
@@ -30,9 +31,8 @@ from penstock.core.sinks.sink import CommitRequest, Committed, Sink, Work
 from penstock.core.sinks.staged import batches_in
 from penstock.core.sinks.staging import Staging, check_life
 from penstock.core.sinks.stored import PARTITION, Intent, StoredSink, Target, encode, encode_key
-from penstock.core.standing import AskedProducer, Standing
-from penstock.core.topic_config import TopicConfig
-from penstock.core.topics import Topic
+from penstock.core.topics.config import TopicConfig
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX
 from penstock.ports import Report
@@ -80,7 +80,7 @@ class Commits:
         self._pause = pause
         self._report = report
         self._checks = Checks(broker, jobs, self._off_loop)
-        self._known_ends = KnownEnds(broker)
+        self._partition_ends = PartitionEnds(broker)
         self.staging: Final = Staging(broker, report)
 
     # One sink's commits, one after the other.
@@ -204,7 +204,7 @@ class Commits:
             tally = Tally()
             for at, (topic, index, _) in enumerate(planned[first : first + _ASKED_MAX], first):
                 tally.expect()
-                self._known_ends.reached(topic, index, partial(told, at, tally))
+                self._partition_ends.reached(topic, index, partial(told, at, tally))
             await tally.close()
         return ends
 
@@ -243,9 +243,9 @@ class Commits:
                 topic = self._topic_of(work.target)
                 if topic is not None and not work.dropped:
                     tally.expect()
-                    asked = AskedProducer(sink.stored.producer_id, sink.stored.producer_epoch, work.target.end_offset)
+                    asked = ProducerQuery(sink.stored.producer_id, sink.stored.producer_epoch, work.target.end_offset)
                     told = partial(_stands, work, tally)
-                    peers_of(self._broker).standing(topic, work.target.partition, told, asked)
+                    peers_of(self._broker).partition_status(topic, work.target.partition, told, asked)
             await tally.close()
         sink.is_looked_at = True
 
@@ -459,14 +459,14 @@ def wake(sink: Sink) -> None:
         waiter()
 
 
-def _stands(work: Work, tally: Tally, standing: Standing | PenstockError) -> None:
-    if isinstance(standing, Standing):
-        work.appended = standing.appended
-        if not standing.is_settled:
+def _stands(work: Work, tally: Tally, status: PartitionStatus | PenstockError) -> None:
+    if isinstance(status, PartitionStatus):
+        work.appended = status.appended
+        if not status.is_settled:
             # Whoever leads next may not have it: what follows on it must not be sent yet.
             tally.ended(PenstockError(Reason.LEADER_NOT_AVAILABLE, "what was appended is not committed yet"))
             return
-    tally.ended(standing)
+    tally.ended(status)
 
 
 async def _settle(in_flight: deque[Outcome]) -> None:

@@ -8,9 +8,9 @@ leader there will be knows the producer, and nothing can be left out.
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.core.coordinators.jobs import Outcome
-from penstock.core.known_ends import peers_of
-from penstock.core.partition import Partition
-from penstock.core.topics import Topic
+from penstock.core.partitions.ends import peers_of
+from penstock.core.partitions.partition import Partition
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError
 from penstock.records.batch import set_offset
 from penstock.types import NO_EPOCH, Acks

@@ -8,7 +8,7 @@ the intent was made.
 
 from typing import Final, NamedTuple
 
-from penstock.core.partition import Partition
+from penstock.core.partitions.partition import Partition
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
 from penstock.records.batch import read_header

@@ -1,7 +1,7 @@
 """What the door says no with: each text says what to do next."""
 
 from penstock.core.sinks.sink import Sink
-from penstock.core.topic_names import check_topic_name
+from penstock.core.topics.names import check_topic_name
 from penstock.errors import PenstockError, Reason
 from penstock.limits import SINK_NAME_CHARS_MAX, SINKS_MAX
 from penstock.settings import SinkSettings

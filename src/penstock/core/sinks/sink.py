@@ -7,7 +7,7 @@ from uuid import UUID
 
 from penstock.core.access import Caller
 from penstock.core.sinks.stored import StoredSink, Target
-from penstock.core.topic_names import staging_topic
+from penstock.core.topics.names import staging_topic
 from penstock.errors import PenstockError, Reason
 
 

@@ -26,7 +26,7 @@ from penstock.core.sinks.refusals import busy, check_sink_name, just_removed, to
 from penstock.core.sinks.sink import CommitDone, CommitRequest, Committed, Part, Sink
 from penstock.core.sinks.stored import PARTITION, STAGING_PARTITION, StoredSink
 from penstock.core.sinks.uses import Uses, check_remember_ms
-from penstock.core.topic_names import SINKS_TOPIC, STAGING_PREFIX, is_staging, staging_topic
+from penstock.core.topics.names import SINKS_TOPIC, STAGING_PREFIX, is_staging, staging_topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import SINK_WAITING_MAX
 from penstock.ports import Flusher, Report

@@ -9,11 +9,11 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from penstock.core.partition import Partition
+from penstock.core.partitions.partition import Partition
 from penstock.core.sinks.sink import Sink
 from penstock.core.sinks.stored import STAGING_PARTITION
-from penstock.core.topic_names import SINKS_TOPIC, staging_topic
-from penstock.core.topics import NewTopic
+from penstock.core.topics.names import SINKS_TOPIC, staging_topic
+from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB, REQUEST_BYTES_MAX
 from penstock.ports import Report

@@ -5,7 +5,7 @@ from typing import Final
 
 from grpc import StatusCode
 
-from penstock.core.topics import Topics
+from penstock.core.topics.topics import Topics
 from penstock.errors import PenstockError, Reason
 
 DETAIL_CHARS_MAX: Final = 1000

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from penstock.core.operations.door import ELSEWHERE
-from penstock.core.reading import Tail
-from penstock.core.replica import Replica
-from penstock.core.topics import Topic
+from penstock.core.partitions.reading import Tail
+from penstock.core.partitions.replica import Replica
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import Call
 from penstock.gateways.grpc.coordinated import CoordinatedStream

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from penstock.core.operations.handling import Cancel
-from penstock.core.topics import Topic
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import Call
 from penstock.gateways.grpc.coordinated import AGAIN_SECONDS, MOVED, CoordinatedStream

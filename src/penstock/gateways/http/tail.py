@@ -17,10 +17,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from penstock.core.partitions.reading import Tail
+from penstock.core.partitions.replica import Replica
 from penstock.core.publish import record_id
-from penstock.core.reading import Tail
-from penstock.core.replica import Replica
-from penstock.core.topics import Topic
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError
 from penstock.gateways.http.answers import EVENTS, REQUEST_ID, Answer, Refusal, encoder
 from penstock.gateways.http.message_models import PARTITION_NOT_FOUND, Message, message_of

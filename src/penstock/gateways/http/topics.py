@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta, Struct
 from starlette.routing import Route
 
-from penstock.core.topics import Topic
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.answers import Answer, Refusal, UnknownTopic, json_answer
 from penstock.gateways.http.message_models import PARTITION_NOT_FOUND

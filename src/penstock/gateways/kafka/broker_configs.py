@@ -10,9 +10,9 @@ from typing import Final
 
 from penstock.core.broker import Broker
 from penstock.core.broker_config import BROKER_CONFIGS, HOUSEKEEPING_MS, LOG_DIRS_RATE, RECEIVING_RATE, SENDING_RATE
-from penstock.core.config_table import TOPIC_CONFIGS, ConfigKind, ConfigSource
-from penstock.core.topic_config import ConfigLayer, ConfigSynonym, ConfigValue, described
-from penstock.core.topic_names import OFFSETS_TOPIC
+from penstock.core.topics.config import ConfigLayer, ConfigSynonym, ConfigValue, described
+from penstock.core.topics.config_table import TOPIC_CONFIGS, ConfigKind, ConfigSource
+from penstock.core.topics.names import OFFSETS_TOPIC
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.nodes import nodes_of
 from penstock.limits import CONNECTION_IDLE_MS_MAX, OFFSET_METADATA_BYTES_MAX

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Final
 
-from penstock.core.config_table import ConfigKind, ConfigSource
-from penstock.core.dynamic_configs import Kind, Resource
+from penstock.core.dynamic_configs import Resource, ResourceKind
 from penstock.core.groups.configs import check_group_name
-from penstock.core.topic_config import ConfigValue
-from penstock.core.topic_names import check_topic_name, is_staging
-from penstock.core.topics import Topic
+from penstock.core.topics.config import ConfigValue
+from penstock.core.topics.config_table import ConfigKind, ConfigSource
+from penstock.core.topics.names import check_topic_name, is_staging
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.nodes import nodes_of
@@ -88,13 +88,13 @@ def alterable(resource_type: int, name: str, context: RequestContext) -> Resourc
     if resource_type == ResourceType.GROUP:
         context.require_group(Action.ALTER, name)
         check_group_name(name)
-        return Resource(Kind.GROUP, name)
+        return Resource(ResourceKind.GROUP, name)
     context.require_cluster(Action.ALTER)
     if resource_type != ResourceType.BROKER:
         raise refuse_resource(resource_type)
     if name and not any(str(node) == name for node in _known_nodes(context)):
         raise PenstockError(Reason.INVALID_REQUEST, f"There is no broker {name[:64]!a} in this cluster.")
-    return Resource(Kind.BROKER, name)
+    return Resource(ResourceKind.BROKER, name)
 
 
 def _known_nodes(context: RequestContext) -> Iterable[int]:

@@ -8,7 +8,7 @@ error, a session, several partitions) is served by ``handlers/k01_fetch.py``: sa
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.partition import Partition
+from penstock.core.partitions.partition import Partition
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers.k01_fetch import BY_ID_FROM, READ_COMMITTED, REPLICA_STATE_FROM

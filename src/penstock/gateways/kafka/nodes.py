@@ -6,7 +6,7 @@ from uuid import UUID
 
 from penstock.address import Address
 from penstock.core.broker import Broker
-from penstock.core.topic_records import NO_LEADER, PartitionRecord
+from penstock.core.topics.records import NO_LEADER, PartitionRecord
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.types import NodeId

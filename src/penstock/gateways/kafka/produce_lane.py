@@ -8,7 +8,7 @@ one batch to append. A request that does not match is decoded and served by ``ha
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.partition import Partition
+from penstock.core.partitions.partition import Partition
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.connections import SWEEP_MS
 from penstock.gateways.kafka.answers import PendingAnswer

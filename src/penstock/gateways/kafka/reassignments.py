@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
-from penstock.core.replication.reassignment import ElectionKind, Reassignments, ReplicaMove
-from penstock.core.topics import Topics
+from penstock.core.cluster.reassignment import ElectionKind, Reassignments, ReplicaMove
+from penstock.core.topics.topics import Topics
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.portions import at_a_time

@@ -1,4 +1,4 @@
-"""Appends of other nodes to partitions that this one leads: translation between their words and ``core/led_appends.py``.
+"""Appends of other nodes to partitions that this one leads: translation between their words and ``core/partitions/led_appends.py``.
 
 Each is begun as it comes, so their order on a connection is their order in the log, and answered when it is done, in any order.
 """
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from penstock.core.groups.requests import PartitionKey
-from penstock.core.partition import Partition
-from penstock.core.standing import NO_PRODUCER, AskedProducer, standing_of
+from penstock.core.partitions.partition import Partition
+from penstock.core.partitions.status import NO_PRODUCER, ProducerQuery, partition_status
 from penstock.errors import PenstockError
 from penstock.records.batch import read_produced
 from penstock.types import Buffer, GroupId, TopicName
@@ -70,16 +70,16 @@ class PeerAppends:
             key = PartitionKey(TopicName(head.of_topic), head.of_partition)
             done(self._gateway.broker.groups.committed(head.partition, GroupId(head.group), key))
         else:
-            asked = AskedProducer(head.producer_id, head.producer_epoch, head.from_offset)
+            asked = ProducerQuery(head.producer_id, head.producer_epoch, head.from_offset)
             if asked == NO_PRODUCER:
                 self._gateway.broker.settling.wait((partition,), partial(self._stand_settled, head, done))
             else:
-                done(list(standing_of(partition, asked)))
+                done(list(partition_status(partition, asked)))
 
     def _stand_settled(self, head: Head, done: Callable[[list[int] | PenstockError], None]) -> None:
         """Report a partition once what it acknowledged is committed."""
         try:
-            done(list(standing_of(self._led(head))))
+            done(list(partition_status(self._led(head))))
         except PenstockError as error:
             done(error)
 

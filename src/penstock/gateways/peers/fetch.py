@@ -1,4 +1,4 @@
-"""Fetches of followers: translation between Kafka's Fetch and the rules of copying (``core/replication/copying.py``).
+"""Fetches of followers: translation between Kafka's Fetch and the rules of copying (``core/cluster/copying.py``).
 
 The first request of a connection names all partitions, later ones only what changed. An answer has only partitions with news, and
 waits for the first of them at most as long as the follower said. Two questions may wait at a time; a third ends the first one's wait. They are answered in
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from penstock.core.replication.copying import Asked, Copied, CopySession
+from penstock.core.cluster.copying import Asked, Copied, CopySession
 from penstock.gateways.kafka.errors import CODES
 from penstock.limits import FETCH_WAIT_MS_MAX
 from penstock.types import Buffer, NodeId

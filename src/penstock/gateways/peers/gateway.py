@@ -10,7 +10,7 @@ import socket
 from typing import Final
 
 from penstock.core.broker import Broker, ClusterSide
-from penstock.core.replication.copying import OnFetched
+from penstock.core.cluster.copying import OnFetched
 from penstock.gateways.peers.connection import PeerConnection
 from penstock.gateways.receive import BufferPool
 from penstock.ports import EndOfTurn

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from penstock.core.reading import record_bytes
+from penstock.core.partitions.reading import record_bytes
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.tcp.answers import (
     Metrics,

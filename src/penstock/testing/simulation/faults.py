@@ -10,7 +10,7 @@ from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.core.topic_names import OFFSETS_TOPIC
+from penstock.core.topics.names import OFFSETS_TOPIC
 from penstock.testing.simulation.history import TopicPartition
 from penstock.testing.simulation.store import HOST as ETCD
 

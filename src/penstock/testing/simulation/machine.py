@@ -16,7 +16,7 @@ from penstock.address import Address
 from penstock.cluster.agreement import agree
 from penstock.cluster.node import NodeRunner
 from penstock.core.broker import Broker
-from penstock.core.replication.rules import ALL, Rules
+from penstock.core.cluster.rules import ALL, Rules
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.gateway import KafkaGateway
 from penstock.log.manager import LogManager

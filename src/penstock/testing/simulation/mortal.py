@@ -9,7 +9,7 @@ from random import Random
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from penstock.core.topics import MIN_IN_SYNC
+from penstock.core.topics.topics import MIN_IN_SYNC
 from penstock.testing.simulation.clients import SimulatedProducer, SimulatedReader
 from penstock.testing.simulation.history import MORTAL, TopicPartition, label
 from penstock.testing.simulation.loop import Process

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from penstock.core.cluster_image import DRAINS_PREFIX
-from penstock.core.replication.reassignment import Reassignments
-from penstock.core.topics import MIN_IN_SYNC
+from penstock.core.cluster.image import DRAINS_PREFIX
+from penstock.core.cluster.reassignment import Reassignments
+from penstock.core.topics.topics import MIN_IN_SYNC
 from penstock.errors import PenstockError
 from penstock.testing.simulation.history import TopicPartition
 from penstock.testing.simulation.wire_client import Lost

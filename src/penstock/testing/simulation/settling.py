@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.cluster_image import DRAINS_PREFIX
-from penstock.core.replica import Replica
-from penstock.core.replication.follower import Follower
-from penstock.core.replication.observed import is_observed_id
-from penstock.core.replication.records import is_reassigning
-from penstock.core.topic_records import PartitionRecord
+from penstock.core.cluster.follower import Follower
+from penstock.core.cluster.image import DRAINS_PREFIX
+from penstock.core.cluster.observed import is_observed_id
+from penstock.core.cluster.records import is_reassigning
+from penstock.core.partitions.replica import Replica
+from penstock.core.topics.records import PartitionRecord
 from penstock.errors import PenstockError
 from penstock.limits import MIB
 from penstock.testing.simulation.clients import values_of

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, Final
 
-from penstock.core.partition import Partition
-from penstock.core.replica import Replica
-from penstock.core.topic_records import PARTITIONS_PREFIX, decode_partition
-from penstock.core.topics import Topic
+from penstock.core.partitions.partition import Partition
+from penstock.core.partitions.replica import Replica
+from penstock.core.topics.records import PARTITIONS_PREFIX, decode_partition
+from penstock.core.topics.topics import Topic
 from penstock.metadata.port import Event
 from penstock.testing.simulation.careless import CarelessProducer
 from penstock.testing.simulation.clients import SimulatedProducer, SimulatedReader

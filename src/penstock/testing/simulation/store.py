@@ -14,10 +14,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from penstock.core.cluster_image import CONTROLLER_KEY, NODES_PREFIX, ControllerRecord
-from penstock.core.replication.election import elected
-from penstock.core.replication.records import reassigning
-from penstock.core.topic_records import (
+from penstock.core.cluster.election import elected
+from penstock.core.cluster.image import CONTROLLER_KEY, NODES_PREFIX, ControllerRecord
+from penstock.core.cluster.records import reassigning
+from penstock.core.topics.records import (
     NO_LEADER,
     TOPICS_PREFIX,
     PartitionRecord,

@@ -19,11 +19,11 @@ from penstock.core.groups.requests import (
     SyncRequest,
     SyncResult,
 )
-from penstock.core.partition import Partition
+from penstock.core.partitions.partition import Partition
 from penstock.core.publish import NewRecord
 from penstock.core.sinks.sinks import Opened, Part
-from penstock.core.topic_names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC
-from penstock.core.topics import NewTopic
+from penstock.core.topics.names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC
+from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.types import Acks, GroupId, MemberId, TopicName
 from tests.support.cluster_nodes import until

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.groups.requests import CommitRequest, OffsetToCommit, PartitionKey
-from penstock.core.topic_names import OFFSETS_TOPIC
+from penstock.core.topics.names import OFFSETS_TOPIC
 from penstock.errors import Reason
 from penstock.limits import GROUP_METADATA_BYTES_MAX
 from penstock.settings import GroupSettings

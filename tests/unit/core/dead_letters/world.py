@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from penstock.core.access import ANONYMOUS, Caller
-from penstock.core.topics import NewTopic
+from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError
 from penstock.operations.dead_letters import ALL, NO_LIMIT, DeadLetter, DeadLetterFilter, Progress, RedrivePlan
 from penstock.records.builder import build_batch

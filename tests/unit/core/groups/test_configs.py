@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.core.config_table import ConfigSource
 from penstock.core.groups.configs import GROUP_CONFIGS, check_group_configs, describe_group_configs
+from penstock.core.topics.config_table import ConfigSource
 from penstock.errors import PenstockError, Reason
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.core.groups import registry
 from penstock.core.groups.registry import PREFIX, GroupRegistry
-from penstock.core.topics import NewTopic, Topics
+from penstock.core.topics.topics import NewTopic, Topics
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.memory import MemoryStore
 from penstock.settings import ServerSettings, Settings

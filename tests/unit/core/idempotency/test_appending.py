@@ -9,7 +9,7 @@ from penstock.core.idempotency.appending import Appended, OnceAppends
 from penstock.core.idempotency.attempts import Attempt
 from penstock.core.idempotency.stored import MARK_HEADER, Key, with_key
 from penstock.core.publish import NewRecord
-from penstock.core.topics import Topic
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.records.records import read_records
 from tests.support.cluster_nodes import until

@@ -7,7 +7,7 @@ import pytest
 from penstock.core.idempotency.idempotency import SWEEP_MS, Idempotency
 from penstock.core.idempotency.stored import KEY_HEADER, TENANT_HEADER
 from penstock.core.publish import NewRecord
-from penstock.core.topics import NewTopic
+from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.records.builder import build_batch
 from penstock.records.records import Record

@@ -9,7 +9,7 @@ from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.idempotency.idempotency import Admit
 from penstock.core.idempotency.stored import KEY_HEADER, TENANT_HEADER
 from penstock.core.publish import NewRecord, Placed
-from penstock.core.topics import NewTopic
+from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError
 from penstock.metadata.memory import MemoryStore
 from penstock.records.records import Record

@@ -7,7 +7,7 @@ import pytest
 from penstock.core.queues.block import FINISHED, UNTOUCHED
 from penstock.core.queues.context import Context
 from penstock.core.queues.moves import REDRIVE_GROUP
-from penstock.core.topic_names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
+from penstock.core.topics.names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers, World
@@ -74,7 +74,7 @@ def test_offsets_that_compaction_left_empty_are_passed_over_and_do_not_hold_the_
 
 
 def test_a_record_that_retention_took_while_it_was_leased_is_not_missed(world) -> None:
-    from penstock.core.delete_records import delete_records
+    from penstock.core.partitions.delete_records import delete_records
 
     world.produce(10)
     world.lease("a", max_records=10)

@@ -4,7 +4,7 @@ from typing import Never
 
 import pytest
 
-from penstock.core.delete_records import delete_records
+from penstock.core.partitions.delete_records import delete_records
 from penstock.errors import PenstockError, Reason
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers, World, header
 

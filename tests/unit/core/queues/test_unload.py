@@ -1,7 +1,7 @@
 """A node that works for a group no more: whoever waits is told, nothing happens here any more, and what comes next is what the log says."""
 
 from penstock.core.coordinators import runtime
-from penstock.core.topic_names import QUEUE_STATE_TOPIC
+from penstock.core.topics.names import QUEUE_STATE_TOPIC
 from penstock.errors import Reason
 from penstock.operations.queues import Delivery
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers

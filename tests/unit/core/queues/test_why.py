@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.delete_records import delete_records
+from penstock.core.partitions.delete_records import delete_records
 from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.core.queues.why import explain
 from penstock.operations.queues import WhyState

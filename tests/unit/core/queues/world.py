@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.queues.workers import Worker
-from penstock.core.topics import NewTopic
+from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.memory import MemoryStore
 from penstock.operations.queues import Delivery
@@ -318,7 +318,7 @@ class World:
 
     def records(self, topic: str, partition: int = 0) -> list[Record]:
         """All that a reader of the topic gets."""
-        from penstock.core.reading import read_from
+        from penstock.core.partitions.reading import read_from
 
         source = self.broker.partition(topic, partition)
         return read_from(source, source.log.start_offset, 100_000, 1 << 30)

@@ -5,10 +5,10 @@ from typing import Any
 from uuid import UUID
 
 from penstock.core.access import ANONYMOUS, Caller
-from penstock.core.partition import Partition
+from penstock.core.partitions.partition import Partition
 from penstock.core.sinks.sinks import Aborted, Committed, Opened, Part
-from penstock.core.topic_config import ChangeKind, ConfigChange
-from penstock.core.topics import NewTopic
+from penstock.core.topics.config import ChangeKind, ConfigChange
+from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError
 from penstock.metadata.memory import MemoryStore
 from penstock.records.batch import Compression, read_header

@@ -52,7 +52,7 @@ async def test_a_port_that_was_let_go_can_be_had_again() -> None:
 
 
 async def test_a_mistake_of_ours_is_told_as_internal_logged_and_survived(channel, unary, monkeypatch, caplog) -> None:
-    monkeypatch.setattr("penstock.core.topics.Topics.require", lambda *_: 1 / 0)
+    monkeypatch.setattr("penstock.core.topics.topics.Topics.require", lambda *_: 1 / 0)
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await unary("Publish", mq.PublishRequest(topic="t"))
     assert caught.value.code() is grpc.StatusCode.INTERNAL

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from penstock.core.cluster_image import drain_key
-from penstock.core.replication.follower import Follower
+from penstock.core.cluster.follower import Follower
+from penstock.core.cluster.image import drain_key
 from penstock.errors import Reason
 from penstock.metadata.port import Put
 from penstock.wire.kafka.apis import ApiKey

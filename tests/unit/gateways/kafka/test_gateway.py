@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core.dynamic_configs import ALL_BROKERS
-from penstock.core.topic_config import ChangeKind, ConfigChange
+from penstock.core.topics.config import ChangeKind, ConfigChange
 from penstock.errors import Reason
 from penstock.gateways.kafka.handlers import HANDLERS
 from penstock.settings import GroupSettings, LimitSettings

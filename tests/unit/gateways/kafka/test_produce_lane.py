@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from penstock.core.topic_config import ChangeKind, ConfigChange
-from penstock.core.topics import NewTopic
+from penstock.core.topics.config import ChangeKind, ConfigChange
+from penstock.core.topics.topics import NewTopic
 from penstock.errors import Reason
 from penstock.gateways.kafka.produce_lane import ProduceLane
 from penstock.gateways.receive import FrameReader

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster.links import Identity, Link
-from penstock.core.partition import Partition
+from penstock.core.partitions.partition import Partition
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.peers import appends as appends_module
 from penstock.records.builder import build_batch

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.cluster.links import Identity, Link
-from penstock.core.replication.follower import Follower
+from penstock.core.cluster.follower import Follower
 from penstock.gateways.peers.fetch import FETCH_VERSION
 from penstock.limits import FETCH_WAIT_MS_MAX
 from penstock.log.log import Log

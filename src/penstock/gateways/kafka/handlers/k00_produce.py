@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from penstock.core.broker import Broker
-from penstock.core.partition import Done, Partition
+from penstock.core.partitions.partition import Done, Partition
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka import answers
 from penstock.gateways.kafka.answers import Deferred

@@ -14,8 +14,8 @@ from typing import Final
 from uuid import UUID
 
 from penstock.core.broker import Broker
-from penstock.core.partition import Partition
-from penstock.core.replica import Replica
+from penstock.core.partitions.partition import Partition
+from penstock.core.partitions.replica import Replica
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.fetch_session import NO_SESSION, FetchedPartition, FetchSession, TopicKey

@@ -4,7 +4,7 @@ Version 2 brings isolation, 4 leader epochs, 7 the offset of the largest timesta
 last tiered one (-5), 11 the earliest that waits for upload (-6). No match is -1, without an error.
 
 Records that were acknowledged with acks=1 count, and so do those that an earlier leader may have acknowledged: where the answer depends on some that are not
-known to be committed yet, it waits for them (``core/settling.py``). A new leader whose followers do not answer in that time must not report an end before one that its
+known to be committed yet, it waits for them (``core/partitions/settling.py``). A new leader whose followers do not answer in that time must not report an end before one that its
 predecessor reported: it answers OFFSET_NOT_AVAILABLE from version 5 on, LEADER_NOT_AVAILABLE before.
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Final
 
-from penstock.core.partition import Partition
+from penstock.core.partitions.partition import Partition
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles

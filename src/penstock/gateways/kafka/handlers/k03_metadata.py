@@ -10,9 +10,9 @@ A topic that is made because it was asked for is in the answer with its leader: 
 from typing import Final
 from uuid import UUID
 
-from penstock.core.topic_names import is_staging
-from penstock.core.topic_records import NO_LEADER
-from penstock.core.topics import NewTopic, Topic
+from penstock.core.topics.names import is_staging
+from penstock.core.topics.records import NO_LEADER
+from penstock.core.topics.topics import NewTopic, Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import OPERATIONS_NOT_REQUESTED, RequestContext
 from penstock.gateways.kafka.errors import CODES

@@ -3,8 +3,8 @@
 Version 4 takes -1 for the broker's default numbers; 5 answers with the topic's numbers and configs; 7 with its id.
 """
 
-from penstock.core.topic_config import describe_topic_configs
-from penstock.core.topics import NewTopic
+from penstock.core.topics.config import describe_topic_configs
+from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.config_resources import SOURCES
 from penstock.gateways.kafka.context import RequestContext

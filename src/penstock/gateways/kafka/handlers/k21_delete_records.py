@@ -9,8 +9,8 @@ Version 2 is flexible; nothing else changed.
 import asyncio
 from collections.abc import Awaitable
 
-from penstock.core.delete_records import TO_HIGH_WATERMARK, delete_records
-from penstock.core.partition import Partition
+from penstock.core.partitions.delete_records import TO_HIGH_WATERMARK, delete_records
+from penstock.core.partitions.partition import Partition
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles

@@ -3,7 +3,7 @@
 Clients should prefer IncrementalAlterConfigs. Version 2 is flexible; nothing else changed.
 """
 
-from penstock.core.topics import without_nulls
+from penstock.core.topics.topics import without_nulls
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.config_resources import (
     ResourceType,

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterable
 from typing import Final
 
-from penstock.core.topics import Topic
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles

@@ -7,8 +7,8 @@ of partitions all are meant, and those that are led as they should be are left o
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from penstock.core.replication.election import is_led, preferred
-from penstock.core.replication.reassignment import ElectionKind
+from penstock.core.cluster.election import is_led, preferred
+from penstock.core.cluster.reassignment import ElectionKind
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles

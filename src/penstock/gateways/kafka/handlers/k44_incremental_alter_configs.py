@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.core.topic_config import ChangeKind, ConfigChange
+from penstock.core.topics.config import ChangeKind, ConfigChange
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.config_resources import (
     ResourceType,

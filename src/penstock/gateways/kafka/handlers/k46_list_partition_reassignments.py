@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator
 
-from penstock.core.replication.reassignment import Reassignments, ReplicaMove
+from penstock.core.cluster.reassignment import Reassignments, ReplicaMove
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles

@@ -6,9 +6,9 @@ Version 0. An answer that is not the whole has a cursor: the first partition tha
 from collections.abc import Iterable
 from typing import Final
 
-from penstock.core.topic_names import is_staging
-from penstock.core.topic_records import NO_LEADER
-from penstock.core.topics import Topic
+from penstock.core.topics.names import is_staging
+from penstock.core.topics.records import NO_LEADER
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES

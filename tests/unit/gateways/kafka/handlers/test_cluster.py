@@ -8,8 +8,8 @@ import pytest
 import pytest_asyncio
 
 from penstock.core.broker import INTERNAL_CONFIGS
-from penstock.core.topic_names import BUNDLE
-from penstock.core.topics import NewTopic
+from penstock.core.topics.names import BUNDLE
+from penstock.core.topics.topics import NewTopic
 from penstock.errors import Reason
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.create_partitions_generated import (

@@ -167,7 +167,7 @@ async def test_a_batch_that_was_compressed_anew_is_not_checked_once_more(
 ) -> None:
     await wire.create("packed", compression_type="zstd")
     checked: list[object] = []
-    monkeypatch.setattr("penstock.core.partition.read_produced", checked.append)
+    monkeypatch.setattr("penstock.core.partitions.partition.read_produced", checked.append)
     client = await wire.connect()
     assert produced(await client.ask(PRODUCE, produce("packed", ONE), 9)).base_offset == 0
     assert not checked

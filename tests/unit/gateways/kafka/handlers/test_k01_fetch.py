@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.topics import Topic
+from penstock.core.topics.topics import Topic
 from penstock.errors import Reason
 from penstock.gateways.kafka.gateway import KafkaGateway
 from penstock.runtime.disk import RealFile

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.topic_names import INTERNAL_TOPICS
-from penstock.core.topics import NewTopic
+from penstock.core.topics.names import INTERNAL_TOPICS
+from penstock.core.topics.topics import NewTopic
 from penstock.errors import Reason
 from penstock.settings import TopicSettings
 from penstock.wire.kafka.apis import ApiKey

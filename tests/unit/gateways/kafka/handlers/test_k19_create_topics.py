@@ -1,7 +1,7 @@
 import pytest
 
-from penstock.core.config_table import TOPIC_CONFIGS
-from penstock.core.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC
+from penstock.core.topics.config_table import TOPIC_CONFIGS
+from penstock.core.topics.names import INTERNAL_TOPICS, OFFSETS_TOPIC
 from penstock.errors import Reason
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.create_topics_generated import (

@@ -1,6 +1,6 @@
 import pytest
 
-from penstock.core.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC
+from penstock.core.topics.names import INTERNAL_TOPICS, OFFSETS_TOPIC
 from penstock.errors import Reason
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.delete_topics_generated import DeleteTopicsRequest, DeleteTopicsRequestTopic

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.topic_names import OFFSETS_TOPIC
+from penstock.core.topics.names import OFFSETS_TOPIC
 from penstock.errors import Reason
 from penstock.records.builder import BatchBuilder
 from penstock.wire.kafka.apis import ApiKey

@@ -1,6 +1,6 @@
 import pytest
 
-from penstock.core.topic_names import INTERNAL_TOPICS
+from penstock.core.topics.names import INTERNAL_TOPICS
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_log_dirs_generated import DescribeLogDirsRequest, DescribeLogDirsRequestTopic
 from tests.support.kafka_node import KafkaNode, versions

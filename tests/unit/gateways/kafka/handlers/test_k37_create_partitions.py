@@ -1,6 +1,6 @@
 import pytest
 
-from penstock.core.topic_names import OFFSETS_TOPIC
+from penstock.core.topics.names import OFFSETS_TOPIC
 from penstock.errors import Reason
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.create_partitions_generated import (

@@ -5,7 +5,7 @@ import pytest
 import pytest_asyncio
 
 from penstock.core.access import Access
-from penstock.core.replication.reassignment import ElectionKind, Reassignments
+from penstock.core.cluster.reassignment import ElectionKind, Reassignments
 from penstock.errors import PenstockError, Reason
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.elect_leaders_generated import (

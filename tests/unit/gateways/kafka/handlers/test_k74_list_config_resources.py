@@ -1,5 +1,5 @@
-from penstock.core.dynamic_configs import Kind, Resource
-from penstock.core.topic_config import ChangeKind, ConfigChange
+from penstock.core.dynamic_configs import Resource, ResourceKind
+from penstock.core.topics.config import ChangeKind, ConfigChange
 from penstock.errors import Reason
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.list_config_resources_generated import ListConfigResourcesRequest
@@ -18,7 +18,7 @@ async def ask(node: KafkaNode, *kinds: int, version: int = 1) -> list[tuple[int,
 async def test_resources_are_listed_by_type(node: KafkaNode) -> None:
     await node.create("t")
     await node.broker.configs.alter(
-        Resource(Kind.GROUP, "g"), [ConfigChange("share.isolation.level", ChangeKind.SET, "read_committed")]
+        Resource(ResourceKind.GROUP, "g"), [ConfigChange("share.isolation.level", ChangeKind.SET, "read_committed")]
     )
     assert await ask(node, GROUP, BROKER, GROUP) == [(BROKER, str(NODE)), (GROUP, "g")]
     assert await ask(node, CLIENT_METRICS) == []

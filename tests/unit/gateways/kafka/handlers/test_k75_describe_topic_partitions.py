@@ -1,7 +1,7 @@
 import pytest
 
-from penstock.core.topic_names import INTERNAL_TOPICS
-from penstock.core.topics import NewTopic
+from penstock.core.topics.names import INTERNAL_TOPICS
+from penstock.core.topics.topics import NewTopic
 from penstock.errors import Reason
 from penstock.gateways.kafka.portions import Turns
 from penstock.limits import DESCRIBED_PARTITIONS_MAX

@@ -1,0 +1,59 @@
+"""What a node knew to be committed, over a restart: without it readers would see less than before until the followers have spoken.
+
+On disk (``high-watermarks.checkpoint`` in the data folder), text, replaced as a whole::
+
+    penstock-high-watermarks 1 <CRC-32C of the lines below, 8 hex digits>
+    <topic id, 32 hex digits> <partition> <offset>
+    ...
+
+It only saves time: what stands there was committed when it was written, so it may be old, or missing. A log that ends before it is believed, not the file.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from crc32c import crc32c
+
+from penstock.core.cluster.replicas import TopicIdPartition
+from penstock.ports import Disk, Report
+
+FILE: Final = "high-watermarks.checkpoint"
+_TITLE: Final = "penstock-high-watermarks 1"
+
+
+def save(disk: Disk, path: str, marks: Mapping[TopicIdPartition, int]) -> None:
+    """Replace the file; durable when this returns."""
+    lines = "".join(f"{place.topic_id.hex} {place.partition} {offset}\n" for place, offset in marks.items()).encode()
+    disk.write_atomic(path, f"{_TITLE} {crc32c(lines):08x}\n".encode() + lines)
+
+
+def load(disk: Disk, path: str, report: Report) -> dict[TopicIdPartition, int]:
+    """What was saved; nothing, and a word about it, when the file is damaged."""
+    if not disk.exists(path):
+        return {}
+    try:
+        title, lines = bytes(disk.read_bytes(path)).split(b"\n", 1)
+        if title.decode() != f"{_TITLE} {crc32c(lines):08x}":
+            raise ValueError("its sum is wrong")
+        found = (line.split() for line in lines.decode().splitlines())
+        return {
+            TopicIdPartition(UUID(hex=topic_id), int(partition)): int(offset) for topic_id, partition, offset in found
+        }
+    except (OSError, ValueError) as error:
+        report(f"{path}: {error}; the high watermarks are taken from the other nodes")
+        return {}
+
+
+@dataclass(frozen=True, slots=True)
+class MarksTask:
+    """A checkpoint about to be written. Made on the event loop, run off it."""
+
+    disk: Disk
+    path: str
+    marks: Mapping[TopicIdPartition, int]
+
+    def run(self) -> None:
+        """Write it. OSError leaves the old one."""
+        save(self.disk, self.path, self.marks)

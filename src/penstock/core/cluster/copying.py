@@ -1,0 +1,330 @@
+"""What one follower copies from the leaders of this node, over one connection: what it has of each partition, and what is new for it.
+
+A follower's question for an offset says that it has everything before, and is counted at once. What was sent of a partition is not sent
+again before the follower asks behind it. A session looks only at partitions in which something happened since: a quiet partition costs
+nothing, however many there are. That more is committed is news that can wait a moment, for something else to tell with it.
+
+Replicas that are being added, and throttled ones that are not in sync, come last in an answer, a little at a time, and no faster than the node's budget for them: those
+that are in sync do not wait for them.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from penstock.core.cluster.budget import ByteBudget
+from penstock.core.cluster.in_sync import KNOWS_ALL
+from penstock.core.cluster.replicas import Replicas, TopicIdPartition
+from penstock.core.partitions.partition import Partition
+from penstock.core.topics.topics import Topics
+from penstock.errors import PenstockError, Reason
+from penstock.limits import MIB
+from penstock.ports import Clock
+from penstock.types import NO_OFFSET, Buffer, NodeId
+
+NEWCOMER_BYTES_MAX: Final = MIB
+"""Of one answer, for partitions whose copying is limited: what is in sync waits no longer than this takes."""
+
+OnFetched = Callable[[Partition], None]
+"""Told that a follower that is not in sync is further than it was."""
+
+
+class Asked(NamedTuple):
+    """What a follower says of one partition."""
+
+    offset: int
+    leader_epoch: int
+    last_epoch: int
+    high_watermark: int
+    bytes_max: int
+    log_start: int = 0
+    known_epoch: int = KNOWS_ALL
+    """The partition's epoch by which it knows that it is a replica; :data:`~penstock.core.cluster.in_sync.OBSERVES` when it is none."""
+
+
+class Copied(NamedTuple):
+    """What a follower is told of one partition: why not, where its history parts from this one, or what comes next."""
+
+    place: TopicIdPartition
+    reason: Reason | None = None
+    diverging: tuple[int, int] | None = None
+    records: Buffer = b""
+    high_watermark: int = NO_OFFSET
+    start_offset: int = NO_OFFSET
+
+
+class _FetchedPartition:
+    """One partition of a session."""
+
+    __slots__ = ("asked", "is_told", "partition", "place", "since", "told_high_watermark", "told_start", "wake")
+
+    def __init__(self, place: TopicIdPartition, woken: Callable[["_FetchedPartition"], None]) -> None:
+        self.place: Final = place
+        self.wake: Final = partial(woken, self)
+        self.partition: Partition | None = None
+        self.asked: Asked | None = None
+        self.since = 0
+        """The number of the question by which the follower named the copy that it has now: only that one and later ones are answered with it."""
+        self.is_told = False
+        """Something was sent, and the follower has not asked behind it."""
+        self.told_high_watermark = NO_OFFSET
+        self.told_start = 0
+        """Where the log began, as far as the follower was told."""
+
+
+class CopySession:
+    """One follower's. ``on_news`` is called when there may be something to tell; it may be called often."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        node_epoch: int,
+        replicas: Replicas,
+        topics: Topics,
+        clock: Clock,
+        on_fetched: OnFetched,
+        on_news: Callable[[], None],
+    ) -> None:
+        self.node_id: Final = node_id
+        self.node_epoch: Final = node_epoch
+        self._replicas = replicas
+        self._topics = topics
+        self._clock = clock
+        self._on_fetched = on_fetched
+        self._on_news = on_news
+        self.question = 0
+        """The number of the follower's last question, which is noted by :meth:`ask`."""
+        self.has_passed_over = False
+        """Whether :meth:`collect` left something out, the last time, that answers later questions only."""
+        self._wanted: dict[TopicIdPartition, _FetchedPartition] = {}
+        self._news: dict[_FetchedPartition, None] = {}
+        self._held: dict[_FetchedPartition, None] = {}
+        """News of partitions whose copying is limited: they wait for their share."""
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    # What the follower says.
+
+    def ask(self, topic_id: UUID, index: int, asked: Asked) -> None:
+        """The follower is so far, and wants what comes next."""
+        place = TopicIdPartition(topic_id, index)
+        wanted = self._wanted.get(place)
+        if wanted is None:
+            wanted = self._wanted[place] = _FetchedPartition(place, self._woken)
+        if _is_another_copy(wanted.asked, asked):
+            wanted.since = self.question
+        wanted.asked = asked
+        wanted.is_told = False
+        wanted.told_high_watermark = asked.high_watermark
+        try:
+            partition = self._led(wanted, asked)
+            parts = asked.last_epoch >= 0 and self._diverging(partition, asked) is not None
+        except PenstockError:
+            # It is told why when the answer is made.
+            self._news[wanted] = None
+            return
+        if parts or not partition.log.start_offset <= asked.offset <= partition.log.next_offset:
+            self._news[wanted] = None
+        if not parts:
+            self._count(partition, asked)
+            self._note(wanted)
+
+    def forget(self, topic_id: UUID, index: int) -> None:
+        """The follower does not copy this any more."""
+        wanted = self._wanted.pop(TopicIdPartition(topic_id, index), None)
+        if wanted is not None:
+            self._news.pop(wanted, None)
+            self._held.pop(wanted, None)
+            if wanted.partition is not None:
+                wanted.partition.unwatch_writes(wanted.wake)
+
+    def close(self) -> None:
+        """The follower is gone."""
+        for place in list(self._wanted):
+            self.forget(*place)
+
+    def _led(self, wanted: _FetchedPartition, asked: Asked) -> Partition:
+        partition = wanted.partition
+        if partition is None or partition.gone:
+            topic = self._topics.require_id(wanted.place.topic_id)
+            partition = self._replicas.leader(topic, wanted.place.partition)
+            if wanted.partition is not None:
+                wanted.partition.unwatch_writes(wanted.wake)
+            wanted.partition = partition
+            partition.watch_writes(wanted.wake)
+        if partition.in_sync is None or partition.in_sync.rules.counted_by_epoch:
+            partition.check_epoch(asked.leader_epoch)
+        return partition
+
+    def _count(self, partition: Partition, asked: Asked) -> None:
+        in_sync = partition.in_sync
+        if in_sync is None or not 0 <= asked.offset <= partition.log.next_offset:
+            return
+        now_ms = self._clock.monotonic_ms()
+        log_end = partition.log.next_offset
+        if in_sync.fetched(
+            self.node_id,
+            self.node_epoch,
+            asked.offset,
+            log_end,
+            now_ms,
+            log_start=asked.log_start,
+            known_epoch=asked.known_epoch,
+        ):
+            partition.recount()
+            if in_sync.agreed.get(self.node_id) != self.node_epoch:
+                self._on_fetched(partition)
+
+    # What it is told.
+
+    def _woken(self, wanted: _FetchedPartition) -> None:
+        if wanted not in self._news and wanted not in self._held and self._note(wanted):
+            self._on_news()
+
+    def _note(self, wanted: _FetchedPartition) -> bool:
+        """Whether there is something to tell."""
+        if not self._has_news(wanted):
+            return False
+        self._news[wanted] = None
+        return True
+
+    def _has_news(self, wanted: _FetchedPartition) -> bool:
+        partition, asked = wanted.partition, wanted.asked
+        if partition is None or asked is None or partition.gone:
+            return True
+        if partition.log.start_offset > wanted.told_start or partition.high_watermark > wanted.told_high_watermark:
+            return True
+        return not wanted.is_told and asked.offset < self._end(partition)
+
+    def _end(self, partition: Partition) -> int:
+        """How far this follower may read: a replica gets what is written, an observer what is committed."""
+        in_sync = partition.in_sync
+        if in_sync is not None and self.node_id in in_sync.replicas:
+            return partition.log.written_offset
+        return partition.high_watermark
+
+    def collect(self, bytes_max: int, question: int | None = None) -> list[Copied]:
+        """What is new, at most about ``bytes_max``; the first batch comes whole. What is left out comes next time, first.
+
+        It answers a question, by its number, or the last one.
+        """
+        number = self.question if question is None else question
+        found: list[Copied] = []
+        left = bytes_max
+        self.has_passed_over = False
+        for wanted in list(self._news):
+            if left <= 0:
+                break
+            if wanted.since > number:
+                self.has_passed_over = True
+                continue
+            del self._news[wanted]
+            if self._budget(wanted) is not None:
+                self._held[wanted] = None
+                continue
+            copied = self._copied(wanted, left, first=left == bytes_max)
+            if copied is not None:
+                found.append(copied)
+                left -= len(copied.records)
+        if self._held and left > 0:
+            found += self._collect_held(left, number)
+        return found
+
+    def _budget(self, wanted: _FetchedPartition) -> ByteBudget | None:
+        """What limits the copying of this partition; None when nothing does."""
+        partition = wanted.partition
+        in_sync = None if partition is None else partition.in_sync
+        if partition is None or in_sync is None or not in_sync.is_outside(self.node_id):
+            return None
+        throttle = self._replicas.sending.budget(partition.topic.config, partition.index)
+        if throttle is not None:
+            return throttle
+        return self._replicas.moving_budget if in_sync.is_newcomer(self.node_id) else None
+
+    def _collect_held(self, bytes_max: int, number: int) -> list[Copied]:
+        """Of partitions that are limited, what their budgets have; the rest waits until the follower asks again, which it does all the time."""
+        found: list[Copied] = []
+        now_ms = self._clock.monotonic_ms()
+        left = allowed = min(bytes_max, NEWCOMER_BYTES_MAX)
+        for wanted in list(self._held):
+            if left <= 0:
+                break
+            if wanted.since > number:
+                self.has_passed_over = True
+                continue
+            budget = self._budget(wanted)
+            room = left if budget is None else min(left, budget.left(now_ms))
+            if room <= 0:
+                continue
+            del self._held[wanted]
+            copied = self._copied(wanted, room, first=left == allowed)
+            if copied is not None:
+                found.append(copied)
+                left -= len(copied.records)
+                if budget is not None:
+                    budget.take(len(copied.records))
+        return found
+
+    @property
+    def has_news(self) -> bool:
+        """Whether :meth:`collect` may find something."""
+        return bool(self._news)
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether something waits for its share."""
+        return bool(self._held)
+
+    def _copied(self, wanted: _FetchedPartition, left: int, *, first: bool) -> Copied | None:
+        asked = wanted.asked
+        if asked is None:
+            return None
+        try:
+            partition = self._led(wanted, asked)
+            diverging = None if asked.last_epoch < 0 else self._diverging(partition, asked)
+            records: Buffer = b""
+            log, end = partition.log, self._end(partition)
+            if diverging is None:
+                if not log.start_offset <= asked.offset <= log.next_offset:
+                    raise PenstockError(Reason.OFFSET_OUT_OF_RANGE)
+                if not wanted.is_told and asked.offset < end:
+                    records = log.read(asked.offset, min(asked.bytes_max, left), end, at_least_one=first).data
+                    if not records:
+                        # There was no room for it in this answer.
+                        self._news[wanted] = None
+        except PenstockError as error:
+            wanted.is_told = True
+            start = wanted.partition.log.start_offset if wanted.partition is not None else NO_OFFSET
+            return Copied(wanted.place, error.reason, start_offset=start)
+        has_moved = partition.high_watermark > wanted.told_high_watermark or log.start_offset > wanted.told_start
+        if not records and diverging is None and not has_moved:
+            return None
+        wanted.is_told = wanted.is_told or bool(records) or diverging is not None
+        wanted.told_high_watermark = partition.high_watermark
+        wanted.told_start = log.start_offset
+        return Copied(wanted.place, None, diverging, records, partition.high_watermark, log.start_offset)
+
+    @staticmethod
+    def _diverging(partition: Partition, asked: Asked) -> tuple[int, int] | None:
+        """Where the follower's log and this one part ways, if they do."""
+        if asked.offset < partition.log.start_offset:
+            return None
+        epoch, end_offset = partition.end_offset_for(asked.last_epoch)
+        if epoch < 0:
+            # Only a node that was a leader in an epoch that this one has not heard of has batches of it.
+            raise PenstockError(Reason.UNKNOWN_LEADER_EPOCH)
+        if epoch < asked.last_epoch or end_offset < asked.offset:
+            return epoch, end_offset
+        return None
+
+
+def _is_another_copy(before: Asked | None, asked: Asked) -> bool:
+    """Whether the follower has another copy than before, or cut it: what answers its earlier questions it cannot use."""
+    return (
+        before is None
+        or asked.offset < before.offset
+        or asked.leader_epoch != before.leader_epoch
+        or (asked.known_epoch < 0) != (before.known_epoch < 0)
+    )

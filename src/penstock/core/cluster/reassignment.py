@@ -1,0 +1,303 @@
+"""The door for whoever wants replicas or leaders elsewhere: moves of partitions, elections on request, nodes that are to be emptied.
+
+Every wish is written into the agreed state by compare-and-set, by the node that was asked, whichever that is. A move is a record with ``adding`` and ``removing``
+(``records.py``), a drain the entry ``drains/<id>``. The controller goes on from there (``decisions.py``), and so does the next one: nothing about a wish is in
+anybody's memory. An election on request is written at once: it names the partition's epoch and the incarnation of the node that is to lead.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+from penstock.core.cluster.decisions import family
+from penstock.core.cluster.election import LiveNodes, elected, is_led, preferred
+from penstock.core.cluster.image import ClusterImage, drain_key, node_key
+from penstock.core.cluster.placement import check_assignment
+from penstock.core.cluster.records import is_reassigning, reassigning, target_of
+from penstock.core.topics.names import BUNDLE
+from penstock.core.topics.records import NO_LEADER, PartitionRecord, decode_partition, encode, partition_key
+from penstock.core.topics.topics import Topic, Topics
+from penstock.errors import PenstockError, Reason
+from penstock.metadata.port import Compare, Delete, MetadataStore, Put
+from penstock.types import NodeId
+
+_ATTEMPTS_MAX: Final = 100
+"""How often a change is tried again because the record was changed in between: each time, somebody got on."""
+
+
+class ElectionKind(IntEnum):
+    """Whom an election on request may choose; the numbers are Kafka's."""
+
+    PREFERRED = 0
+    """The first replica, if it is in sync."""
+    UNCLEAN = 1
+    """Anybody who is up, if nobody leads: what was acknowledged may be lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaMove:
+    """A partition on its way to other nodes."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    """Old and new ones together, the new ones' order first."""
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """How far a node is emptied."""
+
+    node_id: NodeId
+    leading: int
+    """Partitions that it leads still."""
+    replicas: int
+    """Partitions that it has still."""
+    stuck: int
+    """Of these, partitions that no other node that is up can take."""
+    only_there: int = 0
+    """Of these, partitions that wait for it: it is down, and nobody who is up has all that was acknowledged. Not counted as stuck."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left on it."""
+        return not self.leading and not self.replicas
+
+
+def moved(
+    record: PartitionRecord, target: tuple[int, ...], live: LiveNodes, min_in_sync: int, avoid: Iterable[int] = ()
+) -> PartitionRecord:
+    """The record at the beginning of a move. INVALID_REPLICA_ASSIGNMENT when nobody who is in sync would be left of its replicas.
+
+    A leader that was being added by a move that this one replaces hands over at once.
+    """
+    begun = reassigning(record, target)
+    if not any(node in begun.replicas for node in record.in_sync):
+        raise PenstockError(
+            Reason.INVALID_REPLICA_ASSIGNMENT,
+            f"Of the replicas that are in sync ({', '.join(map(str, record.in_sync))}) none would remain. Include one of them, or wait.",
+        )
+    if begun.leader != NO_LEADER and begun.leader not in begun.replicas:
+        return elected(begun, live, min_in_sync, avoid=set(avoid))
+    return begun
+
+
+def is_only_at(record: PartitionRecord, node_id: int, live: LiveNodes) -> bool:
+    """Whether a partition waits for this node: it is down, and nobody who is up has all that was acknowledged."""
+    keepers = {*record.in_sync, *record.elr}
+    return node_id in keepers and not any(node in live for node in keepers)
+
+
+class Reassignments:
+    """All wishes. Each method returns when the wish is agreed on, not when it is fulfilled."""
+
+    def __init__(self, store: MetadataStore, topics: Topics, nodes: ClusterImage) -> None:
+        self._store = store
+        self._topics = topics
+        self._nodes = nodes
+
+    # Moves.
+
+    async def alter(
+        self,
+        topic: str,
+        partition: int,
+        replicas: Sequence[int] | None,
+        *,
+        allow_replication_factor_change: bool = True,
+    ) -> None:
+        """Let these nodes have a partition, the preferred leader first; None takes a move back that is under way. What must be led with it goes too.
+
+        INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR or NO_REASSIGNMENT_IN_PROGRESS when that cannot be.
+        """
+        found = self._topics.require_named(topic)
+        await self._alter(found, partition, replicas, allow_replication_factor_change)
+        if found.name in BUNDLE:
+            for other, index in family(self._topics, found, partition):
+                if other is not found and (
+                    replicas is not None or is_reassigning(self._topics.partition(other, index))
+                ):
+                    await self._alter(other, index, replicas, allow_replication_factor_change)
+
+    async def _alter(
+        self, found: Topic, partition: int, replicas: Sequence[int] | None, allow_replication_factor_change: bool
+    ) -> None:
+        topic = found.name
+
+        def change(record: PartitionRecord) -> PartitionRecord:
+            if replicas is None:
+                target = self._before(found, partition, record)
+            else:
+                target = tuple(replicas)
+                self._check(record, target)
+                if not allow_replication_factor_change and len(target) != len(target_of(record)):
+                    raise PenstockError(
+                        Reason.INVALID_REPLICATION_FACTOR,
+                        f"{topic}/{partition} has {len(target_of(record))} replicas, but {len(target)} were named, which would change its replication factor. Name the same number, or allow the change.",
+                    )
+            return moved(record, target, self._nodes.live(), found.min_in_sync, self._nodes.avoided())
+
+        await self._change(found, partition, change)
+
+    def _before(self, topic: Topic, partition: int, record: PartitionRecord) -> tuple[int, ...]:
+        if not is_reassigning(record):
+            raise PenstockError(
+                Reason.NO_REASSIGNMENT_IN_PROGRESS,
+                f"{topic.name}/{partition} is not being moved: there is nothing to cancel.",
+            )
+        return tuple(node for node in record.replicas if node not in record.adding)
+
+    def _check(self, record: PartitionRecord, target: tuple[int, ...]) -> None:
+        # Who has the partition may keep it while it is down; nobody new is given one then.
+        known: dict[int, str | None] = dict.fromkeys((*record.replicas, *self._nodes.nodes))
+        check_assignment(target, known)
+        draining = [node for node in target if node in self._nodes.draining and node not in record.replicas]
+        if draining:
+            raise PenstockError(
+                Reason.INVALID_REPLICA_ASSIGNMENT,
+                f"Node {draining[0]} is being drained. Name other nodes, or end its drain first.",
+            )
+
+    def list(self, partitions: Iterable[tuple[str, int]] | None = None) -> Iterator[ReplicaMove]:
+        """The moves under way, of these partitions or of all. What is not there is not moving."""
+        if partitions is None:
+            for topic in self._topics:
+                for index, record in enumerate(self._topics.partitions(topic)):
+                    if is_reassigning(record):
+                        yield _move(topic, index, record)
+            return
+        for name, index in partitions:
+            found = self._topics.get(name)
+            if found is not None and 0 <= index < found.partition_count:
+                record = self._topics.partition(found, index)
+                if is_reassigning(record):
+                    yield _move(found, index, record)
+
+    # Elections.
+
+    async def elect(self, topic: str, partition: int, kind: ElectionKind) -> None:
+        """Elect a leader now. ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE or ELIGIBLE_LEADERS_NOT_AVAILABLE when there is none to elect."""
+        found = self._topics.require_named(topic)
+
+        def change(record: PartitionRecord) -> PartitionRecord:
+            live = self._nodes.live()
+            if kind is ElectionKind.PREFERRED:
+                return self._elect_preferred(found, partition, record, live)
+            return self._elect_unclean(found, partition, record, live)
+
+        await self._change(found, partition, change)
+
+    def _elect_preferred(
+        self, topic: Topic, partition: int, record: PartitionRecord, live: LiveNodes
+    ) -> PartitionRecord:
+        first = preferred(record)
+        if record.leader == first and is_led(record, live):
+            raise PenstockError(
+                Reason.ELECTION_NOT_NEEDED,
+                f"{topic.name}/{partition} is already led by node {first}, its preferred leader.",
+            )
+        if (first, live.get(first)) not in record.isr or first in self._nodes.avoided():
+            why = (
+                "it is being drained, or about to stop"
+                if first in self._nodes.avoided()
+                else "it is not up and in sync"
+            )
+            raise PenstockError(
+                Reason.PREFERRED_LEADER_NOT_AVAILABLE,
+                f"Node {first} cannot lead {topic.name}/{partition}: {why}. Start it, or end its drain, and wait until it has caught up.",
+            )
+        return elected(record, live, topic.min_in_sync, avoid=[node for node in record.replicas if node != first])
+
+    def _elect_unclean(self, topic: Topic, partition: int, record: PartitionRecord, live: LiveNodes) -> PartitionRecord:
+        if is_led(record, live):
+            raise PenstockError(
+                Reason.ELECTION_NOT_NEEDED,
+                f"{topic.name}/{partition} is led by node {record.leader}; an unclean election is not needed.",
+            )
+        changed = elected(record, live, topic.min_in_sync, avoid=self._nodes.avoided(), unclean=True)
+        if changed.leader == NO_LEADER:
+            raise PenstockError(
+                Reason.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+                f"No node that has {topic.name}/{partition} is up. Start one of {', '.join(map(str, record.replicas))}.",
+            )
+        return changed
+
+    # Drains.
+
+    async def drain(self, node_id: int) -> None:
+        """Let a node lead nothing and have nothing, as far as others can take it; it stays up meanwhile.
+
+        UNKNOWN_NODE when there is none, INVALID_REQUEST when there is nobody else who could take anything.
+        """
+        if NodeId(node_id) not in self._nodes.nodes and not self.progress(node_id).replicas:
+            raise PenstockError(
+                Reason.UNKNOWN_NODE,
+                f"There is no node {node_id} in the cluster. Its nodes are {', '.join(map(str, sorted(self._nodes.nodes)))}.",
+            )
+        if not set(self._nodes.racks()) - {node_id}:
+            raise PenstockError(
+                Reason.INVALID_REQUEST,
+                f"No node can take over from node {node_id}: all other nodes are down, stopping, or being drained. Start another one, or end a drain. "
+                "Nothing was done.",
+            )
+        await self._store.txn([Compare(drain_key(node_id), create_revision=0)], [Put(drain_key(node_id), b"{}")])
+
+    async def undrain(self, node_id: int) -> None:
+        """Let a node be used again; fine when it is. One that is down and has nothing is forgotten by this.
+
+        What has moved away stays where it is, but for internal partitions that lack replicas: the controller gives them to it (``moves.py``).
+        """
+        await self._store.txn([], [Delete(drain_key(node_id))])
+
+    def drains(self) -> tuple[Drain, ...]:
+        """All nodes that are being drained, and how far."""
+        return tuple(self.progress(node_id) for node_id in sorted(self._nodes.draining))
+
+    def progress(self, node_id: int) -> Drain:
+        """What a node still has."""
+        leading = replicas = stuck = only_there = 0
+        able = set(self._nodes.racks()) - {node_id}
+        live = self._nodes.live()
+        for topic in self._topics:
+            for record in self._topics.partitions(topic):
+                leading += record.leader == node_id
+                if node_id in record.replicas:
+                    replicas += 1
+                    if is_only_at(record, node_id, live):
+                        only_there += 1
+                    else:
+                        stuck += node_id not in record.removing and able <= set(record.replicas)
+        return Drain(NodeId(node_id), leading, replicas, stuck, only_there)
+
+    # How a wish gets into the store.
+
+    async def _change(self, topic: Topic, index: int, change: Callable[[PartitionRecord], PartitionRecord]) -> None:
+        self._topics.partition(topic, index)
+        key = partition_key(topic.topic_id, index)
+        for _ in range(_ATTEMPTS_MAX):
+            entry = await self._store.get(key)
+            if entry is None:
+                raise PenstockError(
+                    Reason.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"Topic {topic.name} was deleted by another client at the same time.",
+                )
+            record = decode_partition(key, entry.value)
+            changed = change(record)
+            if changed == record:
+                return
+            compares = [Compare(key, mod_revision=entry.mod_revision)]
+            if changed.leader != NO_LEADER and changed.leader_epoch != record.leader_epoch:
+                # As the controller would: in this incarnation, or not at all.
+                compares.append(Compare(node_key(changed.leader), create_revision=changed.leader_node_epoch))
+            if (await self._store.txn(compares, [Put(key, encode(changed))])).succeeded:
+                return
+        raise PenstockError(
+            Reason.REQUEST_TIMED_OUT, f"{topic.name}/{index} was changed by others at the same time. Try again."
+        )
+
+
+def _move(topic: Topic, index: int, record: PartitionRecord) -> ReplicaMove:
+    return ReplicaMove(topic.name, index, record.replicas, record.adding, record.removing)

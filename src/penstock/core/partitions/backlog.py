@@ -1,0 +1,149 @@
+"""The bound on what a partition holds and nobody has consumed yet: producers are told to wait rather than the disk to fill.
+
+Unconsumed is what lies from the least offset that any group has committed in the partition up to its end; with no group, from
+its start. Off unless configured, and then it costs nothing.
+
+The least offset takes a look at every group, so it is kept. A commit below it lowers it at once (:meth:`Backlog.committed`);
+what raises it, a commit, a group that goes, is looked for when the bound seems reached. So the bound never lets
+through what it should not, and what it refuses was looked at within the last moments.
+
+In a cluster the groups are coordinated by several nodes, and each is asked for its least: when the bound seems reached, and every
+:data:`ASK_AGAIN_MS`. Until they have answered, the last answers hold, and before the first ones nothing is refused; a node that has no copy of the
+partition refuses nothing. So there the bound may be passed by what comes within some seconds.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.groups.requests import PartitionKey
+from penstock.core.partitions.replica import Replica
+from penstock.core.topics.names import OFFSETS_TOPIC
+from penstock.core.topics.topics import Topic
+from penstock.errors import BacklogBound, BacklogFull, PenstockError, Reason
+from penstock.settings import QueueSettings
+from penstock.types import GroupId, TopicName
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+
+_LOOK_AGAIN_MS: Final = 100
+"""Between two looks at all groups for one partition: producers that are refused come again and again."""
+ASK_AGAIN_MS: Final = 5_000
+"""By then the coordinators of a cluster are asked again, for groups that are new, or went back."""
+
+
+@dataclass(slots=True)
+class _Least:
+    """The least committed offset of a partition, when all groups were last looked at, and whether it may be more by now."""
+
+    offset: int | None
+    looked_ms: int
+    outdated: bool = False
+
+
+class Backlog:
+    """Asked before a record is taken that came through an API with this bound."""
+
+    def __init__(self, broker: "Broker", settings: QueueSettings) -> None:
+        self._settings: Final = settings
+        self.is_on: Final = bool(settings.backlog_records_max or settings.backlog_bytes_max)
+        self._broker = broker
+        self._least: dict[PartitionKey, _Least] = {}
+        self._asked_ms: dict[PartitionKey, int] = {}
+
+    def check(self, topic: str, partition: int) -> None:
+        """:class:`BacklogFull` when the partition holds too much that nobody has consumed."""
+        if not self.is_on:
+            return
+        key = PartitionKey(TopicName(topic), partition)
+        now_ms = self._broker.clock.monotonic_ms()
+        least = self._least.get(key)
+        if self._broker.cluster is not None:
+            self._check_in_cluster(key, least, now_ms)
+            return
+        source = self._broker.partition(topic, partition)
+        if least is None or (self._may_be_more(least, now_ms) and self._reached(source, least) is not None):
+            least = self._least[key] = _Least(self._broker.groups.least_committed(key), now_ms)
+        self._refuse(source, self._reached(source, least))
+
+    def _check_in_cluster(self, key: PartitionKey, least: _Least | None, now_ms: int) -> None:
+        try:
+            source = self._broker.replica(*key)
+        except PenstockError as error:
+            if error.reason in (Reason.NOT_LEADER_OR_FOLLOWER, Reason.LEADER_NOT_AVAILABLE):
+                return
+            raise
+        bound = None if least is None else self._reached(source, least)
+        if (
+            least is None
+            or (bound is not None and self._may_be_more(least, now_ms))
+            or now_ms - least.looked_ms >= ASK_AGAIN_MS
+        ):
+            self._ask(key, now_ms)
+        self._refuse(source, bound)
+
+    def _ask(self, key: PartitionKey, now_ms: int) -> None:
+        """Ask each node that coordinates groups for the least of them."""
+        peers, offsets = self._broker.peers, self._broker.topics.get(OFFSETS_TOPIC)
+        if peers is None or offsets is None or now_ms - self._asked_ms.get(key, -_LOOK_AGAIN_MS) < _LOOK_AGAIN_MS:
+            return
+        self._asked_ms[key] = now_ms
+        leaders = {record.leader: index for index, record in enumerate(self._broker.topics.partitions(offsets))}
+        found: list[int] = []
+        waiting = len(leaders)
+
+        def received(offset: int | PenstockError | None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if isinstance(offset, PenstockError):
+                # Nobody knows: what was known stays.
+                waiting = -1
+            elif offset is not None:
+                found.append(offset)
+            if not waiting:
+                self._least[key] = _Least(min(found, default=None), self._broker.clock.monotonic_ms())
+
+        for index in leaders.values():
+            peers.committed(index, GroupId(""), key, received)
+
+    def _refuse(self, source: Replica, bound: BacklogBound | None) -> None:
+        if bound is not None:
+            self._broker.meters.produce_rejected.add((bound.value,))
+            raise BacklogFull(bound, self._text(source, bound))
+
+    @staticmethod
+    def _may_be_more(least: _Least, now_ms: int) -> bool:
+        return least.outdated or now_ms - least.looked_ms >= _LOOK_AGAIN_MS
+
+    def _reached(self, source: Replica, least: _Least) -> BacklogBound | None:
+        start, end = source.log.start_offset, source.log.next_offset
+        first = start if least.offset is None else min(max(start, least.offset), end)
+        settings = self._settings
+        if settings.backlog_records_max and end - first >= settings.backlog_records_max:
+            return BacklogBound.RECORDS
+        if settings.backlog_bytes_max and source.log.bytes_between(first, end) >= settings.backlog_bytes_max:
+            return BacklogBound.BYTES
+        return None
+
+    def _text(self, source: Replica, bound: BacklogBound) -> str:
+        name = f"{source.topic.name}/{source.index}"
+        if bound is BacklogBound.RECORDS:
+            return f"{name} has {self._settings.backlog_records_max} unconsumed records, which is the limit; try again later"
+        return f"{name} has {self._settings.backlog_bytes_max} unconsumed bytes, which is the limit; try again later"
+
+    def committed(self, _group: GroupId, key: PartitionKey, offset: int) -> None:
+        """A group committed an offset. Told of every commit, whoever made it."""
+        least = self._least.get(key)
+        if least is None:
+            return
+        if least.offset is None or offset < least.offset:
+            least.offset = offset
+        elif offset > least.offset:
+            # It may have been the one that held the rest back.
+            least.outdated = True
+
+    def forget_topic(self, topic: Topic) -> None:
+        """The topic is deleted."""
+        for index in range(topic.partition_count):
+            self._least.pop(PartitionKey(TopicName(topic.name), index), None)
+            self._asked_ms.pop(PartitionKey(TopicName(topic.name), index), None)

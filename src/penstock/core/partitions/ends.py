@@ -1,0 +1,79 @@
+"""Where partitions are known to have ended, for a node of a cluster that leads only some of them.
+
+An offset that is told here is one that the partition's committed records had reached when it was asked for: all that is appended from then on lies
+at it or behind. It should not lie far before that. So it is that of the copy here, if that is in sync; or one that its leader told since the
+start; else its leader is asked.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from penstock.core.partitions.status import PartitionStatus
+from penstock.core.topics.topics import Topic
+from penstock.errors import PenstockError, Reason
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+    from penstock.core.partitions.peers import Peers
+
+_ENDS_MAX: Final = 10_000
+"""Partitions whose ends are remembered; a leader is asked for the others."""
+
+Reached = Callable[[int | PenstockError], None]
+
+
+class PartitionEnds:
+    """Of all partitions of a cluster."""
+
+    def __init__(self, broker: "Broker") -> None:
+        self._broker = broker
+        self._ends: dict[tuple[UUID, int], int] = {}
+
+    def note(self, topic_id: UUID, index: int, end: int) -> None:
+        """The partition has so much, committed."""
+        place = topic_id, index
+        end = max(end, self._ends.pop(place, -1))
+        while len(self._ends) >= _ENDS_MAX:
+            del self._ends[next(iter(self._ends))]
+        # Behind the others: those that nobody asks for go first.
+        self._ends[place] = end
+
+    def reached(self, topic: Topic, index: int, done: Reached) -> None:
+        """An offset that all that is appended from now on lies at or behind."""
+        try:
+            end = max(self._ends.get((topic.topic_id, index), -1), self._copied(topic, index))
+            if end < 0:
+                peers_of(self._broker).partition_status(topic, index, partial(self._told, topic, index, done))
+                return
+        except PenstockError as error:
+            done(error)
+            return
+        done(end)
+
+    def _copied(self, topic: Topic, index: int) -> int:
+        """Where a copy here is known to end; -1 when there is none, or it may be far behind."""
+        broker = self._broker
+        record = broker.topics.partition(topic, index)
+        if all(node != broker.node_id for node, _ in record.isr):
+            return -1
+        try:
+            return broker.replica(topic.name, index).high_watermark
+        except PenstockError:
+            return -1
+
+    def _told(self, topic: Topic, index: int, done: Reached, status: PartitionStatus | PenstockError) -> None:
+        if isinstance(status, PartitionStatus):
+            self.note(topic.topic_id, index, status.high_watermark)
+            done(status.high_watermark)
+        else:
+            done(status)
+
+
+def peers_of(broker: "Broker") -> "Peers":
+    """The way to other nodes; LEADER_NOT_AVAILABLE before there is one."""
+    peers = broker.peers
+    if peers is None:
+        raise PenstockError(Reason.LEADER_NOT_AVAILABLE, "This node has not joined the cluster yet. Try again.")
+    return peers

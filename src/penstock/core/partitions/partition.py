@@ -1,0 +1,392 @@
+"""One partition as its leader sees it: what may be appended, what counts as committed, and who waits for it.
+
+Invariant: ``log.start_offset <= high_watermark <= log.written_offset <= log.next_offset``. Readers see nothing at or
+above the high watermark. With ``Flush.SYNC`` an offset counts only after fdatasync, so a record that a reader has seen
+survives a loss of power; with ``Flush.OS`` it counts once the operating system has it. With followers (``in_sync``) it counts
+once each of them that is in sync has it so.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from penstock.core.cluster.in_sync import NOT_YET, InSync
+from penstock.core.partitions.replica import Replica, Wake
+from penstock.core.topics.topics import Topic
+from penstock.errors import PenstockError, Reason
+from penstock.limits import DECOMPRESSED_RATIO_MAX
+from penstock.log.log import Log
+from penstock.ports import Flusher
+from penstock.records.batch import (
+    HEADER_BYTES,
+    BatchHeader,
+    check_produced,
+    read_header,
+    read_produced,
+    set_log_append_time,
+)
+from penstock.records.validate import check_keys
+from penstock.types import NO_PRODUCER_ID, NO_TIMESTAMP, Buffer, Flush, TimestampType
+
+__all__ = ["Done", "Partition", "Wake"]
+
+Done = Callable[[Reason | None], None]
+"""Told None when what was waited for came true, else why it never will."""
+
+_FORGOTTEN_SPARE: Final = 64
+"""So many waiters that were given up are kept before a look through all of them is worth it."""
+
+
+class Partition(Replica):
+    """The leader's rules for one log. All calls are made on the event loop."""
+
+    __slots__ = (
+        "_awaiting_commit",
+        "_awaiting_start",
+        "_awaiting_write",
+        "_batch_bytes_max",
+        "_copiers",
+        "_dirty",
+        "_forgotten",
+        "_sync",
+        "_timestamp_after_max_ms",
+        "_timestamp_before_max_ms",
+        "_unhurried",
+        "acknowledged_offset",
+        "in_sync",
+        "is_compacted",
+        "stamps",
+        "wants_recompression",
+    )
+
+    def __init__(
+        self,
+        topic: Topic,
+        index: int,
+        log: Log,
+        flusher: Flusher,
+        flush: Flush,
+        leader_epoch: int,
+        *,
+        in_sync: InSync | None = None,
+        high_watermark: int = 0,
+    ) -> None:
+        """Without ``in_sync`` it is alone, and recovery has synced what it kept: everything in the log is committed."""
+        self._dirty = flusher.dirty
+        self._unhurried = flusher.unhurried
+        self._sync = flush is Flush.SYNC
+        self._awaiting_write: deque[tuple[int, Done]] = deque()
+        self._awaiting_commit: deque[tuple[int, Done]] = deque()
+        self._forgotten: dict[Done, None] = {}
+        self._awaiting_start: dict[Done, int] = {}
+        self._copiers: dict[Wake, None] = {}
+        self.acknowledged_offset = 0 if in_sync is None else in_sync.epoch_start
+        """A reader that asks later expects the records below it: they are acknowledged without waiting for their commit (acks=0, acks=1),
+        or an earlier leader may have acknowledged them."""
+        self.in_sync: Final = in_sync
+        if in_sync is None:
+            high_watermark = log.synced_offset if self._sync else log.written_offset
+        else:
+            high_watermark = min(max(high_watermark, log.start_offset), log.written_offset)
+        super().__init__(topic, index, log, leader_epoch, high_watermark)
+        log.on_written = self._written
+        log.on_synced = self._synced
+        log.on_failed = self._failed
+
+    def reconfigure(self, topic: Topic) -> None:
+        """Take over a change of the topic's settings."""
+        super().reconfigure(topic)
+        config = topic.config
+        self.wants_recompression = config.compression is not None
+        self.stamps = config.timestamp_type is TimestampType.LOG_APPEND_TIME
+        # Plain attributes: every append asks for these.
+        self.is_compacted = config.is_compacted
+        self._batch_bytes_max = config.max_message_bytes
+        self._timestamp_before_max_ms = config.timestamp_before_max_ms
+        self._timestamp_after_max_ms = config.timestamp_after_max_ms
+        if self.in_sync is not None:
+            self.in_sync.min_in_sync = topic.min_in_sync_of(len(self.in_sync.replicas))
+            self.recount()
+
+    @property
+    def in_sync_count(self) -> int:
+        """How many replicas are in sync, this one too."""
+        return 1 if self.in_sync is None else self.in_sync.count
+
+    def check_in_sync(self, batch: Buffer | None = None) -> None:
+        """NOT_ENOUGH_REPLICAS when a producer that wants all of them would wait in vain.
+
+        A ``batch`` that is here already is not refused: it waits for its commit. If it were, and those behind it were answered, its producer might go on
+        so far that it is not remembered when it comes again. One that is refused is the next one that its producer may bring.
+        """
+        wanted = self.topic.min_in_sync if self.in_sync is None else self.in_sync.min_in_sync
+        count = self.in_sync_count
+        if count < wanted and (self.in_sync is None or self.in_sync.rules.refuse_below_min):
+            if batch is not None and self._is_repeated_or_expected(batch):
+                return
+            # What goes to the broker's own topics is not a caller's to send otherwise.
+            others = (
+                "" if self.topic.internal else ", or lower its min.insync.replicas, or send with acks=leader (acks=1)"
+            )
+            raise PenstockError(
+                Reason.NOT_ENOUGH_REPLICAS,
+                f"topic {self.topic.name} requires {wanted} in-sync replicas, but {self.topic.name}/{self.index} has {count}; start the missing nodes (penstock cluster status){others}",
+            )
+
+    def _is_repeated_or_expected(self, batch: Buffer) -> bool:
+        """True for a batch that is here already. Any other one is expected from now on."""
+        if len(batch) < HEADER_BYTES:
+            return False
+        header = read_header(batch)
+        if header.producer_id == NO_PRODUCER_ID:
+            return False
+        try:
+            if self.log.producers.check(header) is not None:
+                return True
+            check_produced(batch, header)
+        except PenstockError:
+            return False
+        self.log.expect(header)
+        return False
+
+    def append(
+        self,
+        batch: bytearray | memoryview,
+        now_ms: int,
+        *,
+        is_sound: bool = False,
+        keys_checked: bool = False,
+        hurried: bool = True,
+    ) -> int:
+        """Check one batch, append it and return its base offset; a known duplicate returns its first one.
+
+        ``is_sound``: a broker built or checked the batch, so only what the topic's settings demand is checked. ``keys_checked``: each record is known
+        to have a key where the topic wants one. Without ``hurried`` nobody waits for the commit, and the disk is left to those who wait.
+        The bytes are not written yet when this returns: wait with :meth:`when_written` or :meth:`when_committed`.
+        """
+        header = read_header(batch) if is_sound else read_produced(batch)
+        size = len(batch)
+        if size > self._batch_bytes_max:
+            raise too_large(size, self._batch_bytes_max)
+        if self.is_compacted and not keys_checked:
+            self.check_keys(batch, header)
+        if self.stamps:
+            set_log_append_time(batch, now_ms)
+            header = read_header(batch)
+        elif (
+            header.max_timestamp - now_ms > self._timestamp_after_max_ms
+            or now_ms - header.base_timestamp > self._timestamp_before_max_ms
+        ) and header.max_timestamp != NO_TIMESTAMP:
+            raise time_refused(header, now_ms)
+        base_offset = self.log.append(batch, header, self.leader_epoch)
+        self._dirty(self.log)
+        if not hurried:
+            self._unhurried(self.log)
+        return base_offset
+
+    def append_owed(self, batch: bytearray, now_ms: int) -> int:
+        """Append a batch that was checked (``core/sinks/checks.py``) when it was promised to be appended.
+
+        Whatever the topic's settings have become since, it is not refused for them.
+        """
+        if self.stamps:
+            set_log_append_time(batch, now_ms)
+        base_offset = self.log.append(batch, read_header(batch), self.leader_epoch)
+        self._dirty(self.log)
+        return base_offset
+
+    def hurry(self) -> None:
+        """Somebody waits for what was appended without hurry."""
+        self._dirty(self.log)
+
+    def check_keys(self, batch: bytearray | memoryview, header: BatchHeader) -> None:
+        """Refuse a batch with records that compaction could not tell apart. It opens the batch, in any thread."""
+        bad = check_keys(batch, header, self._batch_bytes_max * DECOMPRESSED_RATIO_MAX)
+        if bad:
+            raise PenstockError(
+                Reason.INVALID_RECORD,
+                f"record {bad[0][0]} of the batch has no key, but topic {self.topic.name} is compacted: every record needs a key",
+                bad,
+            )
+
+    def when_written(self, next_offset: int, done: Done) -> None:
+        """Call ``done`` once every offset below ``next_offset`` is with the operating system: it counts as acknowledged then."""
+        self.acknowledged_offset = max(self.acknowledged_offset, next_offset)
+        if self.log.written_offset >= next_offset:
+            done(None)
+        else:
+            self._awaiting_write.append((next_offset, done))
+
+    def when_committed(self, next_offset: int, done: Done) -> None:
+        """Call ``done`` once every offset below ``next_offset`` is committed."""
+        if self.high_watermark >= next_offset:
+            done(None)
+        elif self.log.failed is not None:
+            done(Reason.STORAGE_ERROR)
+        else:
+            self._awaiting_commit.append((next_offset, done))
+
+    def forget_committed(self, done: Done) -> None:
+        """``done`` need not be called any more; fine when it was. It may be called all the same.
+
+        While nothing is committed, clients give up and ask again, over and over: without this each try would be kept.
+        """
+        forgotten, waiting = self._forgotten, self._awaiting_commit
+        if not waiting:
+            return
+        forgotten[done] = None
+        if len(forgotten) > max(_FORGOTTEN_SPARE, len(waiting) // 2):
+            kept = [entry for entry in waiting if entry[1] not in forgotten]
+            waiting.clear()
+            waiting.extend(kept)
+            forgotten.clear()
+
+    def is_settling(self, offset: int) -> bool:
+        """Whether acknowledged records below ``offset`` are not committed yet, and can be: readers wait for them.
+
+        False once the sync has failed, another node leads, or too few replicas are in sync: then waiting does not help.
+        """
+        return (
+            self.high_watermark < min(offset, self.acknowledged_offset)
+            and self.log.failed is None
+            and not self.gone
+            and (self.in_sync is None or self.in_sync.committed() != NOT_YET)
+        )
+
+    def is_held_here(self, offset: int) -> bool:
+        """Whether this node has everything below ``offset`` for good, whatever its followers have."""
+        return (self.log.synced_offset if self._sync else self.log.written_offset) >= offset
+
+    @property
+    def low_watermark(self) -> int:
+        """Records before it are deleted for good: no replica that may lead has them."""
+        start = self.log.start_offset
+        return start if self.in_sync is None else self.in_sync.low_watermark(start)
+
+    def when_deleted(self, offset: int, done: Done) -> None:
+        """Call ``done`` once the low watermark has reached ``offset``, unless :meth:`forget_deleted` comes first."""
+        self._awaiting_start[done] = offset
+        self._look_at_start()
+
+    def forget_deleted(self, done: Done) -> None:
+        """Nobody waits for this any more; fine when it was told already."""
+        self._awaiting_start.pop(done, None)
+
+    def _look_at_start(self) -> None:
+        start = self.low_watermark
+        for done, offset in list(self._awaiting_start.items()):
+            if offset <= start:
+                del self._awaiting_start[done]
+                if self.in_sync is not None:
+                    self.in_sync.start_promised = max(self.in_sync.start_promised, offset)
+                done(None)
+
+    def watch_writes(self, wake: Wake) -> None:
+        """Call ``wake`` whenever more is written or committed: for whoever copies, and does not wait for what is committed."""
+        self._copiers[wake] = None
+
+    def unwatch_writes(self, wake: Wake) -> None:
+        """Nobody copies by this any more; fine when nobody did."""
+        self._copiers.pop(wake, None)
+
+    def close(self, reason: Reason) -> None:
+        """Nobody leads this partition here any more: everyone who waits is told why."""
+        log = self.log
+        # The log may be a follower's from here on, which has hooks of its own.
+        if log.on_written == self._written:
+            log.on_written = log.on_synced = log.on_failed = None
+        self.gone = True
+        self._refuse_from(-1, reason)
+        deletions, self._awaiting_start = self._awaiting_start, {}
+        for done in deletions:
+            done(reason)
+        self._wake_readers()
+        self._wake_copiers()
+
+    def started_later(self) -> None:
+        """The beginning of the log went, by age or on request: whoever copies it is told, and drops it too."""
+        if self._copiers:
+            self._wake_copiers()
+
+    def _wake_copiers(self) -> None:
+        for wake in list(self._copiers):
+            wake()
+
+    def _written(self) -> None:
+        offset = self.log.written_offset
+        waiting = self._awaiting_write
+        while waiting and waiting[0][0] <= offset:
+            waiting.popleft()[1](None)
+        if self._copiers:
+            self._wake_copiers()
+        if not self._sync:
+            self._counted(offset)
+
+    def _synced(self) -> None:
+        if self._sync:
+            self._counted(self.log.synced_offset)
+
+    def _counted(self, offset: int) -> None:
+        """This node has everything below ``offset`` for good."""
+        in_sync = self.in_sync
+        if in_sync is None:
+            self._advance(offset)
+        else:
+            in_sync.leader_end = offset
+            self._advance(in_sync.committed())
+
+    def recount(self) -> None:
+        """A follower fetched, or the in-sync set changed: more may be committed, or deleted everywhere."""
+        if self.in_sync is not None and not self.gone:
+            self._advance(self.in_sync.committed())
+            if self._awaiting_start:
+                self._look_at_start()
+
+    def _advance(self, offset: int) -> None:
+        if offset <= self.high_watermark:
+            return
+        self.high_watermark = offset
+        waiting = self._awaiting_commit
+        while waiting and waiting[0][0] <= offset:
+            waiting.popleft()[1](None)
+        if self._forgotten and not waiting:
+            self._forgotten.clear()
+        if self._readers:
+            self._wake_readers()
+        if self._copiers:
+            self._wake_copiers()
+
+    def _failed(self, error: PenstockError, from_offset: int) -> None:
+        # What is gone is not waited for: readers look again, and find what there is.
+        self.acknowledged_offset = min(self.acknowledged_offset, from_offset)
+        self._refuse_from(from_offset, error.reason)
+        if self._readers:
+            self._wake_readers()
+
+    def _refuse_from(self, from_offset: int, reason: Reason) -> None:
+        for waiting in (self._awaiting_write, self._awaiting_commit):
+            # A retried duplicate waits for an earlier offset than those before it, so the order is not sorted.
+            refused = [done for next_offset, done in waiting if next_offset > from_offset]
+            kept = [entry for entry in waiting if entry[0] <= from_offset]
+            waiting.clear()
+            waiting.extend(kept)
+            for done in refused:
+                done(reason)
+
+
+def too_large(size_bytes: int, bytes_max: int) -> PenstockError:
+    """The refusal of a batch of that size."""
+    return PenstockError(
+        Reason.RECORDS_TOO_LARGE,
+        f"a batch of {size_bytes} bytes is over the topic's max.message.bytes of {bytes_max}; "
+        "send smaller batches or raise this setting of the topic",
+    )
+
+
+def time_refused(header: BatchHeader, now_ms: int) -> PenstockError:
+    """The refusal of a batch whose time is far from the clock's."""
+    return PenstockError(
+        Reason.INVALID_TIMESTAMP,
+        f"timestamp {header.max_timestamp} is too far from the broker's clock ({now_ms}); check the producer's "
+        "clock or the topic's message.timestamp.*.max.ms",
+    )

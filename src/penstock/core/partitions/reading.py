@@ -1,0 +1,221 @@
+"""Reading records one by one, for the gateways that hand them out opened: from an offset, or following a topic live.
+
+Only committed records are seen. What is kept in memory is one read of a log per partition that is followed.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.partitions.replica import Replica
+from penstock.errors import PenstockError, Reason
+from penstock.limits import DECOMPRESSED_RATIO_MAX, KIB
+from penstock.records.batch import CONTROL_BIT, read_header
+from penstock.records.records import Record, read_records
+
+if TYPE_CHECKING:
+    from penstock.core.broker import Broker
+
+_READ_BYTES: Final = 256 * KIB
+_RECORD_OVERHEAD_BYTES: Final = 32
+"""What a record counts for beside its key and value, so that a million empty ones are bounded too."""
+_PORTION_RECORDS: Final = 256
+"""How many records one partition gives before the next has its turn."""
+
+
+def read_from(partition: Replica, offset: int, max_records: int, max_bytes: int) -> list[Record]:
+    """Records from ``offset`` on: at most ``max_records``, and about ``max_bytes`` but at least one. Empty at the end.
+
+    OFFSET_OUT_OF_RANGE before the first record and behind the end. A batch that cannot be opened is refused when it is the
+    first; the records before it are given.
+    """
+    found: list[Record] = []
+    left = max_bytes
+    try:
+        while len(found) < max_records:
+            data, next_offset = partition.read(offset, min(max(left, 1), _READ_BYTES))
+            if not data:
+                break
+            for record in _open(partition, data, offset):
+                found.append(record)
+                left -= record_bytes(record)
+                if len(found) == max_records or left <= 0:
+                    return found
+            offset = next_offset
+    except PenstockError:
+        if not found:
+            raise
+    return found
+
+
+def copied_here(broker: "Broker", topic: str, index: int, from_offset: int = 0) -> Replica:
+    """A partition as it can be read here from an offset on, with what its leader calls committed; LEADER_NOT_AVAILABLE while that is being copied."""
+    found = broker.observe(topic, index, from_offset)
+    if not found.is_caught_up:
+        raise PenstockError(
+            Reason.LEADER_NOT_AVAILABLE,
+            f"The records of {topic}/{index} are being copied to this node. Try again in a moment.",
+        )
+    return found
+
+
+def record_bytes(record: Record) -> int:
+    """About what a record takes in an answer."""
+    return (
+        _RECORD_OVERHEAD_BYTES
+        + len(record.key or b"")
+        + len(record.value or b"")
+        + sum(len(name) + len(value or b"") for name, value in record.headers)
+    )
+
+
+def _open(partition: Replica, data: bytes | memoryview, offset: int) -> Iterator[Record]:
+    """The records of a read from ``offset`` on. The first batch may begin before it; control records are nobody's business."""
+    bytes_max = partition.topic.config.max_message_bytes * DECOMPRESSED_RATIO_MAX
+    view = memoryview(data)
+    position = 0
+    while position < len(view):
+        header = read_header(view, position)
+        end = position + header.size_bytes
+        if not header.attributes & CONTROL_BIT:
+            for record in read_records(view[position:end], bytes_max):
+                if record.offset >= offset:
+                    yield record
+        position = end
+
+
+class _Place:
+    """Where a tail stands in one partition."""
+
+    __slots__ = ("_read_to", "_records", "_tail", "next_offset", "partition", "queued")
+
+    def __init__(self, tail: "Tail", partition: Replica, offset: int) -> None:
+        self._tail = tail
+        self._records: Iterator[Record] = iter(())
+        self._read_to = offset
+        self.partition: Final = partition
+        self.next_offset = offset
+        self.queued = False
+
+    def wake(self) -> None:
+        """The high watermark moved, or the partition is gone."""
+        self._tail.woken(self)
+
+    def next(self) -> Record | None:
+        """The next record; None at the end. PenstockError at one that cannot be opened, and again whenever it is asked."""
+        while True:
+            try:
+                record = next(self._records, None)
+            except PenstockError:
+                self._read_to = self.next_offset
+                raise
+            if record is not None:
+                self.next_offset = record.offset + 1
+                return record
+            # Behind what was read, also when compaction or control batches left nothing of it for a reader.
+            self.next_offset = max(self.next_offset, self._read_to)
+            partition = self.partition
+            # Retention may have passed a slow reader: it goes on with the oldest record there is.
+            offset = max(self.next_offset, partition.log.start_offset)
+            if offset >= partition.high_watermark:
+                return None
+            try:
+                data, self._read_to = partition.read(offset, _READ_BYTES)
+            except PenstockError as error:
+                if error.reason is not Reason.OFFSET_OUT_OF_RANGE:
+                    raise
+                return None
+            self._records = _open(partition, data, offset)
+
+
+class Tail:
+    """Follows partitions, live: ``take`` gives what is there, and after an empty one ``wake`` is called once when there is more.
+
+    ``wake`` is called while the log is being written: it should only note that somebody wants to look (``EndOfTurn.look``).
+    Partitions that were deleted are in ``gone``.
+    """
+
+    def __init__(self, positions: Iterable[tuple[Replica, int]], wake: Callable[[], None]) -> None:
+        self._places: dict[Replica, _Place] = {}
+        self._ready: deque[_Place] = deque()
+        self._wake = wake
+        self._armed = False
+        self.gone: Final[list[Replica]] = []
+        for partition, offset in positions:
+            self.add(partition, offset)
+
+    def add(self, partition: Replica, offset: int) -> None:
+        """Follow one more partition, or go on elsewhere in one."""
+        self.remove(partition)
+        place = self._places[partition] = _Place(self, partition, offset)
+        partition.watch(place.wake)
+        self.woken(place)
+
+    def remove(self, partition: Replica) -> None:
+        """Follow it no more; fine when it was not followed."""
+        place = self._places.pop(partition, None)
+        if place is not None:
+            partition.unwatch(place.wake)
+            if place.queued:
+                self._ready.remove(place)
+
+    def close(self) -> None:
+        """Follow nothing."""
+        for partition in list(self._places):
+            self.remove(partition)
+
+    def next_offset(self, partition: Replica) -> int:
+        """Where the next record of a followed partition will be taken from."""
+        return self._places[partition].next_offset
+
+    def take(self, max_records: int, max_bytes: int) -> list[tuple[Replica, Record]]:
+        """What is there, fairly over the partitions: at most ``max_records``, and about ``max_bytes`` but at least one.
+
+        PenstockError when the next record cannot be opened; what comes before it has been given.
+        """
+        taken: list[tuple[Replica, Record]] = []
+        left = max_bytes
+        while self._ready and len(taken) < max_records and left > 0:
+            place = self._ready.popleft()
+            place.queued = False
+            partition = place.partition
+            if partition.gone:
+                self.remove(partition)
+                self.gone.append(partition)
+                continue
+            for _ in range(min(_PORTION_RECORDS, max_records - len(taken))):
+                try:
+                    record = place.next()
+                except PenstockError:
+                    # It is the first thing that the next take finds.
+                    self._queue(place)
+                    self._ready.rotate(1)
+                    self._armed = False
+                    if not taken:
+                        raise
+                    return taken
+                if record is None:
+                    break
+                taken.append((partition, record))
+                left -= record_bytes(record)
+                if left <= 0:
+                    break
+            else:
+                self._queue(place)
+                continue
+            if record is not None:
+                self._queue(place)
+        self._armed = not taken and not self.gone
+        return taken
+
+    def woken(self, place: _Place) -> None:
+        """There may be more in this place."""
+        self._queue(place)
+        if self._armed:
+            self._armed = False
+            self._wake()
+
+    def _queue(self, place: _Place) -> None:
+        if not place.queued:
+            place.queued = True
+            self._ready.append(place)

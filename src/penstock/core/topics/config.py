@@ -1,0 +1,322 @@
+"""A topic's settings: from Kafka's texts to typed values, and how configs change.
+
+A value is the topic's own override, else what was set on the broker while it runs, else the broker's configuration (``[topic_defaults]``), else the default of
+:data:`~penstock.core.topics.config_table.TOPIC_CONFIGS`. Overrides are kept as text, in their plain form, only where they were set.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, Self
+
+from penstock.core.topics.config_table import (
+    ALL_REPLICAS,
+    SAME_AS_RETENTION,
+    TOPIC_CONFIGS,
+    ConfigDefinition,
+    ConfigKind,
+    ConfigSource,
+    split_list,
+)
+from penstock.errors import PenstockError, Reason
+from penstock.log.config import CleanupPolicy, LogConfig
+from penstock.records.batch import Compression
+from penstock.types import GroupId, TimestampType
+
+_COMPRESSIONS: Final[Mapping[str, Compression | None]] = {
+    "producer": None,
+    "uncompressed": Compression.NONE,
+    "gzip": Compression.GZIP,
+    "snappy": Compression.SNAPPY,
+    "lz4": Compression.LZ4,
+    "zstd": Compression.ZSTD,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottledReplicas:
+    """The replicas of a topic whose copying is limited, by partition and node."""
+
+    pairs: frozenset[tuple[int, int]] = frozenset()
+    is_all: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """From ``0:1,1:2``, or ``*`` for all of them."""
+        items = split_list(text)
+        pairs = (item.split(":") for item in items if item != ALL_REPLICAS)
+        return cls(frozenset((int(partition), int(node)) for partition, node in pairs), ALL_REPLICAS in items)
+
+    def has(self, partition: int, node: int) -> bool:
+        """Whether the replica of this partition on this node is one of them."""
+        return self.is_all or (partition, node) in self.pairs
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """The settings that something acts on. -1 in a retention means no limit."""
+
+    cleanup: frozenset[CleanupPolicy]
+    compression: Compression | None
+    """What batches are recompressed to; None keeps the producer's choice."""
+    compression_level: int | None
+    """None is the codec's own default."""
+    retention_ms: int
+    retention_bytes: int
+    segment_bytes: int
+    segment_ms: int
+    index_interval_bytes: int
+    file_delete_delay_ms: int
+    delete_retention_ms: int
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    max_message_bytes: int
+    min_insync_replicas: int
+    timestamp_type: TimestampType
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    unclean_election: bool = False
+    """Whether a replica may lead that may miss acknowledged records, rather than nobody."""
+    tier_group: GroupId | None = None
+    """Its committed offsets say what is archived, and only that may be dropped; None: the topic has no tier."""
+    local_retention_ms: int = SAME_AS_RETENTION
+    local_retention_bytes: int = SAME_AS_RETENTION
+    throttled_leaders: ThrottledReplicas = ThrottledReplicas()
+    throttled_followers: ThrottledReplicas = ThrottledReplicas()
+
+    @classmethod
+    def resolve(cls, overrides: Mapping[str, str], defaults: Mapping[str, str]) -> Self:
+        """The values that hold for a topic. Both mappings went through :func:`check_configs`."""
+
+        def text(name: str) -> str:
+            value = overrides.get(name)
+            return value if value is not None else defaults.get(name, TOPIC_CONFIGS[name].default)
+
+        def number(name: str) -> int:
+            return int(text(name))
+
+        compression = _COMPRESSIONS[text("compression.type")]
+        level = None
+        if compression in (Compression.GZIP, Compression.LZ4, Compression.ZSTD):
+            level = number(f"compression.{compression.name.lower()}.level")
+        return cls(
+            cleanup=frozenset(CleanupPolicy(item) for item in split_list(text("cleanup.policy"))),
+            compression=compression,
+            compression_level=None if compression is Compression.GZIP and level == -1 else level,
+            retention_ms=number("retention.ms"),
+            retention_bytes=number("retention.bytes"),
+            segment_bytes=number("segment.bytes"),
+            segment_ms=number("segment.ms"),
+            index_interval_bytes=number("index.interval.bytes"),
+            file_delete_delay_ms=number("file.delete.delay.ms"),
+            delete_retention_ms=number("delete.retention.ms"),
+            min_cleanable_dirty_ratio=float(text("min.cleanable.dirty.ratio")),
+            min_compaction_lag_ms=number("min.compaction.lag.ms"),
+            max_compaction_lag_ms=number("max.compaction.lag.ms"),
+            max_message_bytes=number("max.message.bytes"),
+            min_insync_replicas=number("min.insync.replicas"),
+            timestamp_type=TimestampType(text("message.timestamp.type")),
+            timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
+            timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
+            unclean_election=text("unclean.leader.election.enable") == "true",
+            tier_group=GroupId(text("penstock.tier.group")) if text("penstock.tier.location") else None,
+            local_retention_ms=number("local.retention.ms"),
+            local_retention_bytes=number("local.retention.bytes"),
+            throttled_leaders=ThrottledReplicas.parse(text("leader.replication.throttled.replicas")),
+            throttled_followers=ThrottledReplicas.parse(text("follower.replication.throttled.replicas")),
+        )
+
+    @property
+    def is_compacted(self) -> bool:
+        """Whether every record needs a key."""
+        return CleanupPolicy.COMPACT in self.cleanup
+
+    def _kept(self, retention: int, local: int) -> int:
+        """What the broker's own disk keeps."""
+        return retention if self.tier_group is None or local == SAME_AS_RETENTION else local
+
+    def log_config(self) -> LogConfig:
+        """What the logs of the topic's partitions go by."""
+        return LogConfig(
+            segment_bytes=self.segment_bytes,
+            segment_ms=self.segment_ms,
+            index_interval_bytes=self.index_interval_bytes,
+            retention_ms=self._kept(self.retention_ms, self.local_retention_ms),
+            retention_bytes=self._kept(self.retention_bytes, self.local_retention_bytes),
+            cleanup=self.cleanup,
+            delete_retention_ms=self.delete_retention_ms,
+            min_cleanable_dirty_ratio=self.min_cleanable_dirty_ratio,
+            min_compaction_lag_ms=self.min_compaction_lag_ms,
+            max_compaction_lag_ms=self.max_compaction_lag_ms,
+            file_delete_delay_ms=self.file_delete_delay_ms,
+        )
+
+
+def check_configs(values: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
+    """The values in their plain form. ``INVALID_CONFIG`` names the first that is unknown or cannot be.
+
+    ``defaults`` are the broker's; the values are checked against each other with these behind them.
+    """
+    plain = {name: _definition(name).check(value) for name, value in values.items()}
+    config = TopicConfig.resolve(plain, defaults)
+    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        raise PenstockError(
+            Reason.INVALID_CONFIG,
+            f"min.compaction.lag.ms ({config.min_compaction_lag_ms}) cannot be above max.compaction.lag.ms "
+            f"({config.max_compaction_lag_ms}).",
+        )
+    if config.tier_group is not None:
+        _check_tier(config, config.tier_group)
+    return plain
+
+
+def _check_tier(config: TopicConfig, group: GroupId) -> None:
+    if not group:
+        raise PenstockError(
+            Reason.INVALID_CONFIG,
+            "penstock.tier.location also requires penstock.tier.group: the offsets of that group show what is archived.",
+        )
+    if config.is_compacted:
+        raise PenstockError(
+            Reason.INVALID_CONFIG,
+            "a compacted topic cannot have a tier: compaction deletes records before they are archived. "
+            "Set cleanup.policy to delete, or delete penstock.tier.location.",
+        )
+
+
+def _definition(name: str) -> ConfigDefinition:
+    definition = TOPIC_CONFIGS.get(name)
+    if definition is None:
+        raise PenstockError(
+            Reason.INVALID_CONFIG,
+            f"There is no topic config {name[:100]!r}. Describe the topic's configs to see their names.",
+        )
+    return definition
+
+
+class ChangeKind(Enum):
+    """What a change does to one config."""
+
+    SET = "set"
+    DELETE = "delete"
+    APPEND = "append"
+    SUBTRACT = "subtract"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigChange:
+    """A change of one config; ``value`` is not read by DELETE."""
+
+    name: str
+    kind: ChangeKind
+    value: str | None = None
+
+
+def apply_changes(
+    overrides: Mapping[str, str], defaults: Mapping[str, str], changes: Sequence[ConfigChange]
+) -> dict[str, str]:
+    """The overrides of a topic after all changes, checked as a whole. Nothing is changed when one of them cannot be."""
+    return check_configs(change_values(overrides, changes, _definition, defaults), defaults)
+
+
+def change_values(
+    values: Mapping[str, str],
+    changes: Sequence[ConfigChange],
+    definition_of: Callable[[str], ConfigDefinition],
+    defaults: Mapping[str, str],
+) -> dict[str, str]:
+    """The values after all changes, not checked yet. ``defaults`` are what lists without a value are appended to."""
+    result = dict(values)
+    seen: set[str] = set()
+    for change in changes:
+        if change.name in seen:
+            raise PenstockError(
+                Reason.INVALID_REQUEST, f"{change.name[:100]} is changed twice in one request. Change it once."
+            )
+        seen.add(change.name)
+        definition = definition_of(change.name)
+        if change.kind is ChangeKind.DELETE:
+            result.pop(change.name, None)
+            continue
+        if change.value is None:
+            raise PenstockError(
+                Reason.INVALID_REQUEST, f"{change.name} needs a value. Delete the config to restore its default."
+            )
+        if change.kind is ChangeKind.SET:
+            result[change.name] = change.value
+        else:
+            current = result.get(change.name, defaults.get(change.name, definition.default))
+            result[change.name] = _changed_list(definition, current, change.kind, change.value)
+    return result
+
+
+def _changed_list(definition: ConfigDefinition, current: str, kind: ChangeKind, value: str) -> str:
+    if definition.kind is not ConfigKind.LIST:
+        raise PenstockError(
+            Reason.INVALID_CONFIG,
+            f"{definition.name} is not a list: {kind.value} does not apply to it. Set it instead.",
+        )
+    items, given = split_list(current), split_list(value)
+    if kind is ChangeKind.APPEND:
+        known = set(items)
+        return ",".join([*items, *(item for item in given if item not in known)])
+    unwanted = set(given)
+    return ",".join(item for item in items if item not in unwanted)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSynonym:
+    """One of the places a value could come from, strongest first."""
+
+    name: str
+    value: str
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigValue:
+    """A config with the value that holds and everything behind it; the first synonym is the one that holds."""
+
+    name: str
+    kind: ConfigKind
+    value: str
+    source: ConfigSource
+    documentation: str
+    synonyms: tuple[ConfigSynonym, ...]
+    read_only: bool = False
+
+
+ConfigLayer = tuple[ConfigSource, Mapping[str, str]]
+"""Values by name, and where they were set. Several are in the order in which they count, strongest first."""
+
+
+def describe_topic_configs(overrides: Mapping[str, str], layers: Sequence[ConfigLayer]) -> list[ConfigValue]:
+    """Every topic config, with its value and where that comes from, by name. ``layers`` are the broker's."""
+    return [_describe(definition, overrides.get(name), layers) for name, definition in TOPIC_CONFIGS.items()]
+
+
+def _describe(definition: ConfigDefinition, override: str | None, layers: Sequence[ConfigLayer]) -> ConfigValue:
+    broker_name = definition.broker_names[0] if definition.broker_names else definition.name
+    own = [] if override is None else [ConfigSynonym(definition.name, override, ConfigSource.TOPIC)]
+    broker_wide = [
+        ConfigSynonym(broker_name, values[definition.name], source)
+        for source, values in layers
+        if definition.name in values
+    ]
+    default = ConfigSynonym(broker_name, definition.default, ConfigSource.DEFAULT)
+    return described(definition, [*own, *broker_wide, default])
+
+
+def described(definition: ConfigDefinition, synonyms: Sequence[ConfigSynonym]) -> ConfigValue:
+    """A config with everything that was set for it, strongest first."""
+    holds = synonyms[0]
+    return ConfigValue(
+        definition.name,
+        definition.kind,
+        holds.value,
+        holds.source,
+        definition.documentation,
+        tuple(synonyms),
+        read_only=definition.fixed,
+    )
