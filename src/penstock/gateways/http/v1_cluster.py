@@ -22,15 +22,15 @@ TAG: Final = "v1: cluster"
 
 async def _cluster(call: Call) -> Answer:
     read(NoFields, call.query, b"")
-    return json_answer(await call.gateway.broker.do(DescribeCluster(), call.caller))
+    return json_answer(await call.do(DescribeCluster()))
 
 
 async def _drain(call: Call) -> Answer:
-    return json_answer(await call.gateway.broker.do(DrainNode(_node_id(call)), call.caller))
+    return json_answer(await call.do(DrainNode(_node_id(call))))
 
 
 async def _undrain(call: Call) -> Answer:
-    return json_answer(await call.gateway.broker.do(UndrainNode(_node_id(call)), call.caller))
+    return json_answer(await call.do(UndrainNode(_node_id(call))))
 
 
 def _node_id(call: Call) -> int:

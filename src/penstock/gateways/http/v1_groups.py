@@ -26,17 +26,17 @@ class GroupNames(Struct, frozen=True):
 
 async def _topic_stats(call: Call) -> Answer:
     read(NoFields, call.query, b"")
-    return json_answer(await call.gateway.broker.do(DescribeTopicStats(call.params["topic"]), call.caller))
+    return json_answer(await call.do(DescribeTopicStats(call.params["topic"])))
 
 
 async def _groups(call: Call) -> Answer:
     read(NoFields, call.query, b"")
-    return json_answer(GroupNames(await call.gateway.broker.do(ListGroups(), call.caller)))
+    return json_answer(GroupNames(await call.do(ListGroups())))
 
 
 async def _group(call: Call) -> Answer:
     read(NoFields, call.query, b"")
-    return json_answer(await call.gateway.broker.do(DescribeGroup(call.params["group"]), call.caller))
+    return json_answer(await call.do(DescribeGroup(call.params["group"])))
 
 
 def routes(gateway: "HttpGateway") -> list[Route]:

@@ -82,19 +82,19 @@ class WhyAnswer(Struct, frozen=True, rename={"record_id": "id"}):
 
 async def _queues(call: Call) -> Answer:
     read(NoFields, call.query, b"")
-    return json_answer(QueueList(await call.gateway.broker.do(ListQueues(), call.caller)))
+    return json_answer(QueueList(await call.do(ListQueues())))
 
 
 async def _queue(call: Call) -> Answer:
     read(NoFields, call.query, b"")
-    return json_answer(await call.gateway.broker.do(DescribeQueue(*_named(call)), call.caller))
+    return json_answer(await call.do(DescribeQueue(*_named(call))))
 
 
 async def _peek(call: Call) -> Answer:
     request = read(PeekRequest, call.query, b"")
     if not 1 <= request.max_records <= PEEKED_MAX:
         raise refuse(f"max_records must be from 1 to {PEEKED_MAX}")
-    found = await call.gateway.broker.do(PeekQueue(*_named(call), request.max_records), call.caller)
+    found = await call.do(PeekQueue(*_named(call), request.max_records))
     return json_answer(PeekedRecords([_peeked(record) for record in found]))
 
 
@@ -103,7 +103,7 @@ async def _states(call: Call) -> Answer:
     if request.partition is None:
         raise refuse("partition is required")
     asked = DescribeStates(*_named(call), request.partition, request.offset)
-    return json_answer(await call.gateway.broker.do(asked, call.caller))
+    return json_answer(await call.do(asked))
 
 
 def _named(call: Call) -> tuple[str, str]:
@@ -137,7 +137,7 @@ async def _why(call: Call) -> Answer:
     partition, offset = request.partition, request.offset
     if not topic or not group or partition is None or offset is None:
         raise refuse("topic, group, partition and offset are required")
-    why = await call.gateway.broker.do(ExplainRecord(topic, partition, offset, group), call.caller)
+    why = await call.do(ExplainRecord(topic, partition, offset, group))
     return json_answer(
         WhyAnswer(
             record_id(topic, partition, offset),
