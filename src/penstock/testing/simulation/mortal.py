@@ -142,5 +142,5 @@ class MortalTopic:
             if life.topic_id not in there:
                 history.excused.add(life.place)
                 if not life.is_deletion_asked:
-                    history.violate(f"{life.place} is gone, and nobody wanted it deleted")
+                    history.violate(f"{life.place} was deleted without a request")
         return {life.place: found.get(life.place, {}) for life in self.lives.values() if life.topic_id in there}
