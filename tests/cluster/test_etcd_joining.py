@@ -124,7 +124,7 @@ def test_a_directory_of_another_cluster_or_of_an_etcd_that_lost_it_is_refused(et
     assert "--cluster tested" in text
     with running_etcd(tmp_path / "empty") as empty:
         text = refusal(NodeProcess(tmp_path / "one", 1, empty.urls, ALONE))
-        assert "does not know" in text
+        assert "does not exist in etcd" in text
         assert "backup" in text
         # Somebody else has begun a cluster of that name there.
         with NodeProcess(tmp_path / "two", 2, empty.urls, ALONE):

@@ -161,7 +161,7 @@ class BrokerProcess:
                 piece = os.read(out, 4096)
                 if not piece:
                     code = self._process.wait(STOP_SECONDS_MAX)
-                    raise RuntimeError(f"penstock serve exited with code {code}; its log:\n{self.log_text()}")
+                    raise RuntimeError(f"penstock serve ended with exit code {code}; its log:\n{self.log_text()}")
                 text += piece
         line = text.decode().splitlines()[0]
         if not line.startswith(READY_PREFIX):

@@ -73,7 +73,7 @@ class CommitIn(Request, frozen=True):
         Annotated[
             UUID,
             Meta(
-                description="the staging_id from opening the sink: the commit is refused if that staging topic no longer exists"
+                description="the staging_id that open returned; the commit is refused if that staging topic no longer exists"
             ),
         ]
         | None

@@ -142,7 +142,7 @@ class MortalTopic:
             if incarnation.topic_id not in there:
                 history.excused.add(incarnation.place)
                 if not incarnation.is_deletion_asked:
-                    history.violate(f"{incarnation.place} is gone, and nobody wanted it deleted")
+                    history.violate(f"{incarnation.place} was deleted without a request")
         return {
             incarnation.place: found.get(incarnation.place, {})
             for incarnation in self.incarnations.values()
