@@ -69,7 +69,8 @@ def mount(root: typer.Typer) -> None:
 def produce(
     topic: TopicName,
     files: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILE]...", help="Files to read; stdin if there are none, or for -.")
+        list[str] | None,
+        typer.Argument(metavar="[FILE]...", help="Read these files; read stdin if none is given, or for -."),
     ] = None,
     key_separator: Annotated[
         str | None,

@@ -32,7 +32,7 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """A member and the partitions it has."""
+    """A member of a consumer group and its assigned partitions."""
 
     member_id: str
     instance_id: str | None

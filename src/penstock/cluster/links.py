@@ -79,7 +79,7 @@ class _Wire(asyncio.BufferedProtocol):
         if not self.gone.done():
             self.gone.set_result(None)
         self._frames.close()
-        self._link.wire_lost(self, str(error or "") or "it closed the connection")
+        self._link.wire_lost(self, str(error or "") or "the other node closed it")
 
     def eof_received(self) -> bool:
         """The other side says nothing more, so nothing more is asked."""
@@ -301,7 +301,7 @@ class Link:
 
     def close(self) -> None:
         """Let go; whoever waits is told. The next call connects again."""
-        self._lose("it was closed by this node")
+        self._lose("this node closed it")
 
     async def aclose(self) -> None:
         """The same, and wait until all is let go."""

@@ -176,7 +176,7 @@ class OperationRouter:
                 answer = await answered
         except TimeoutError:
             _tell(link, PeerApi.CANCEL, CancelHead(number))
-            raise _lost(node, "No answer came in time") from None
+            raise _lost(node, "No response in time") from None
         except PenstockError as error:
             raise _lost(node, error.text) from error
         except asyncio.CancelledError:
@@ -218,7 +218,7 @@ class OperationRouter:
                 await flow.opened
         except TimeoutError:
             flow.close()
-            raise _lost(node, "No answer came in time") from None
+            raise _lost(node, "No response in time") from None
         except asyncio.CancelledError:
             flow.close()
             raise
@@ -429,7 +429,7 @@ def _decoded(node: NodeId, asked: Asked[Any], answer: OperationAnswer) -> Any:  
     try:
         return result_decoder(type(asked)).decode(answer.result)
     except msgspec.MsgspecError as error:
-        raise _lost(node, f"Its answer cannot be read: {error}") from error
+        raise _lost(node, f"Invalid response: {error}") from error
 
 
 def _lost(node: NodeId, why: str) -> PenstockError:

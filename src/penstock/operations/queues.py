@@ -102,7 +102,7 @@ class AckUpTo(Operation[None], frozen=True):
 
 
 class Nack(Operation[None], frozen=True):
-    """Give records back that failed: they are delivered again after their backoff, or become dead letters."""
+    """Return records that failed: each is delivered again after its backoff, or becomes a dead letter."""
 
     topic: str
     group: str

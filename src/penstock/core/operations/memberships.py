@@ -71,8 +71,8 @@ class OpenMembership:
         self._end(
             PenstockError(
                 Reason.FENCED_INSTANCE_ID,
-                f"Another subscription of {self._consumer_id[:64]!r} took the place of this one. "
-                "Give every consumer of a group its own id.",
+                f"Another subscription of {self._consumer_id[:64]!r} replaced this one. "
+                "Use a unique id for each consumer of a group.",
             )
         )
 

@@ -40,7 +40,7 @@ def _leader(broker: "Broker", topic: str, index: int) -> NodeId:
     if leader == NO_LEADER:
         raise PenstockError(
             Reason.LEADER_NOT_AVAILABLE,
-            f"{topic}/{index} has no leader: no node that is up has all of it. Try again in a moment.",
+            f"{topic}/{index} has no leader at the moment: it needs an in-sync replica that is up. Try again in a moment.",
         )
     return NodeId(leader)
 

@@ -153,8 +153,8 @@ class Following:
         if error.reason is Reason.FENCED_INSTANCE_ID:
             return PenstockError(
                 error.reason,
-                f"Another subscription of {self.consumer_id[:64]!r} took this one's place. "
-                "Give every consumer of a group an id of its own.",
+                f"Another subscription of {self.consumer_id[:64]!r} replaced this one. "
+                "Use a unique id for each consumer of a group.",
             )
         if error.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION:
             return topic_not_found(self._topic.name)

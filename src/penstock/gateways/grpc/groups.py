@@ -19,5 +19,5 @@ def group_in(request: Any) -> str:
     """The group that a request names."""
     group: str = request.consumer_group
     if not group:
-        raise PenstockError(Reason.INVALID_GROUP_ID, "consumer_group is empty: name the group")
+        raise PenstockError(Reason.INVALID_GROUP_ID, "consumer_group is empty: specify the group")
     return group

@@ -39,7 +39,7 @@ async def ack(request: AckRequest, call: Call) -> AckResponse:
     elif len(offsets) == 1:
         await call.broker.do(AckUpTo(*names, offsets[0]), call.caller)
     else:
-        raise PenstockError(Reason.INVALID_REQUEST, "a cumulative ack has one offset: the last of those it is for")
+        raise PenstockError(Reason.INVALID_REQUEST, "a cumulative ack has exactly one offset: the last record to ack")
     return AckResponse(success=True)
 
 

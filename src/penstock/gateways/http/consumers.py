@@ -119,7 +119,7 @@ def routes(gateway: "HttpGateway") -> list[Route]:
                 "Show the committed offsets of a group",
                 {200: OffsetList},
                 errors=(400,),
-                parameters=(Parameter("topic", str, "only for this topic"),),
+                parameters=(Parameter("topic", str, "show only the offsets of this topic"),),
             ),
         ),
         route(

@@ -53,7 +53,7 @@ def _unregistered(broker: Broker) -> str | None:
     if node is None:
         return "This node is not registered in its cluster yet: it registers as soon as the metadata store answers."
     if node.epoch != cluster.replicas.node_epoch:
-        return "Another process with this node id is registered in the cluster: this one leads nothing until it has registered."
+        return "Another process is registered with this node id; this process leads no partitions until it registers"
     return None
 
 

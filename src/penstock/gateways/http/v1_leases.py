@@ -85,7 +85,7 @@ def lease(call: Call, done: Done) -> None:
     if not 1 <= request.max_records <= LEASE_RECORDS_MAX:
         raise refuse(f"max_records must be from 1 to {LEASE_RECORDS_MAX}")
     if request.wait_ms > WAIT_MS_MAX:
-        raise refuse(f"wait_ms must be at most {WAIT_MS_MAX}; ask again after that")
+        raise refuse(f"wait_ms must be at most {WAIT_MS_MAX}; to wait longer, repeat the request")
 
     def leased(found: Sequence[Delivery] | PenstockError) -> None:
         if isinstance(found, PenstockError):
@@ -146,7 +146,7 @@ def _place(call: Call, topic: str, request: RecordRequest) -> tuple[int, list[in
         if offset is not None:
             raise refuse("specify offset or offsets, not both")
         if len(several) > OFFSETS_MAX:
-            raise refuse(f"offsets must be at most {OFFSETS_MAX}; send the others in another call")
+            raise refuse(f"a request can have at most {OFFSETS_MAX} offsets; send the rest in another request")
         # Twice the same is once the same; the order says nothing.
         offsets = sorted(set(several))
     else:

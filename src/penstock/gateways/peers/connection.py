@@ -152,7 +152,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         except (ProtocolViolation, PenstockError) as error:
             self._leave(f"{error}")
         except Exception:
-            logger.exception("a request of node %d failed", self._node)
+            logger.exception("a request from node %d failed", self._node)
             self._leave("internal error")
         frames.settle()
         self._update_reading()

@@ -27,7 +27,7 @@ SELECTS_TOPICS: Final = frozenset(_SELECTIONS)
 
 
 class TableOptions:
-    """Options of one query, checked."""
+    """The validated options of one query."""
 
     def __init__(self, table: str, options: Mapping[str, str], takes: frozenset[str]) -> None:
         self.given: Final = SparkOptions(options)
