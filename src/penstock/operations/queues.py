@@ -75,7 +75,7 @@ class Consume(Stream[Delivery], frozen=True):
     repeat = Repeat.ALWAYS
 
 
-class Ack(Operation[None], frozen=True):
+class Ack(Operation[None], frozen=True, gc=False):
     """Finish records that the worker holds, all of them or none."""
 
     topic: str
@@ -88,7 +88,7 @@ class Ack(Operation[None], frozen=True):
     belongs_to = coordinator()
 
 
-class AckUpTo(Operation[None], frozen=True):
+class AckUpTo(Operation[None], frozen=True, gc=False):
     """Finish every record of a partition that the worker holds, up to this one."""
 
     topic: str
@@ -101,7 +101,7 @@ class AckUpTo(Operation[None], frozen=True):
     belongs_to = coordinator()
 
 
-class Nack(Operation[None], frozen=True):
+class Nack(Operation[None], frozen=True, gc=False):
     """Return records that failed: each is delivered again after its backoff, or becomes a dead letter."""
 
     topic: str
@@ -115,7 +115,7 @@ class Nack(Operation[None], frozen=True):
     belongs_to = coordinator()
 
 
-class Extend(Operation[None], frozen=True):
+class Extend(Operation[None], frozen=True, gc=False):
     """Keep records for ``lease_ms`` from now."""
 
     topic: str

@@ -58,6 +58,8 @@ class Handler(NamedTuple):
 
 
 HANDLERS: Final[dict[type[Asked[Any]], Handler]] = {}
+BEGINNERS: Final[dict[type[Asked[Any]], Callable[..., Cancel | None]]] = {}
+"""The handlers of the kind that begins, once more: for the hot ones the look-up counts."""
 MERGES: Final[dict[type[Asked[Any]], Callable[["Broker", dict[int, Any]], Any]]] = {}
 """How the answers of all nodes become one, for the operations that every node answers."""
 
@@ -100,6 +102,8 @@ def _declare(asked: type[Asked[Any]], kind: Kind) -> Callable[[Any], Any]:
     def declare(run: Any) -> Any:  # noqa: ANN401  a handler of any operation
         assert asked not in HANDLERS, f"{asked.__name__} has two handlers"
         HANDLERS[asked] = Handler(kind, run)
+        if kind is Kind.BEGINS:
+            BEGINNERS[asked] = run
         return run
 
     return declare
@@ -119,10 +123,14 @@ async def next_turn(broker: "Broker") -> None:
     await future
 
 
-def told_reason(done: Done[None]) -> Callable[[Reason | None], None]:
+class told_reason:  # noqa: N801  used as a function; an object is smaller than a closure, and there is one for every ack
     """``done`` for a rule that reports a reason, or None once it is done."""
 
-    def told(reason: Reason | None) -> None:
-        done(None if reason is None else PenstockError(reason))
+    __slots__ = ("_done",)
 
-    return told
+    def __init__(self, done: Done[None]) -> None:
+        self._done = done
+
+    def __call__(self, reason: Reason | None) -> None:
+        """The rule has decided."""
+        self._done(None if reason is None else PenstockError(reason))
