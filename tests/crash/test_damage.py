@@ -53,7 +53,7 @@ def test_a_flipped_bit_in_the_active_segment_costs_the_batches_behind_it_and_no_
     broker.start()
 
     assert read_all(broker.bootstrap, TOPIC, 0) == list(range(15))
-    assert "cut" in broker.log_text(), "the log should say what was cut"
+    assert "truncated" in broker.log_text(), "the log should say what was truncated"
     produce_batches(broker.bootstrap, 100, 3)
     assert read_all(broker.bootstrap, TOPIC, 0) == [*range(15), 100, 101, 102]
 

@@ -327,16 +327,16 @@ class Log:
         if self.failed is not None:
             raise PenstockError(
                 Reason.STORAGE_ERROR,
-                f"the disk failed to make {self.directory} durable ({self.failed}); check the disk, then restart the node",
+                f"syncing {self.directory} to the disk failed ({self.failed}); check the disk, then restart the node",
             )
         if self.is_closed:
-            raise PenstockError(Reason.SHUTTING_DOWN, "the log is closed; try again when the node is back")
+            raise PenstockError(Reason.SHUTTING_DOWN, "the log is closed; try again when the node is up")
 
     def storage_error(self, error: OSError) -> PenstockError:
         """The refusal when the disk does not take a change."""
         return PenstockError(
             Reason.STORAGE_ERROR,
-            f"cannot write to {self.directory}: {error}; make room or repair the disk, and send again",
+            f"cannot write to {self.directory}: {error}; free some space or repair the disk, and send again",
         )
 
     def _refused(self, error: OSError) -> PenstockError:
@@ -449,7 +449,9 @@ class Log:
             if self.epochs.entries and self.epochs.entries[-1][1] > self.written_offset:
                 self.epochs.truncate_from_end(self.written_offset + 1)
         except OSError as further:
-            self._report(f"{segment.log_path}: could not be cut back to {self._written_position} bytes yet ({further})")
+            self._report(
+                f"{segment.log_path}: could not be truncated to {self._written_position} bytes yet ({further})"
+            )
         self._epoch = self.epochs.latest
         self._set_limits()
 
@@ -509,10 +511,10 @@ class Log:
             return self.storage_error(error)
         self.failed = error
         self._position_max = -1
-        self._report(f"{self.directory}: the disk failed to sync ({error}); no more appends until the node restarts")
+        self._report(f"{self.directory}: syncing to the disk failed ({error}); no more appends until the node restarts")
         if self.on_failed is not None:
             self.on_failed(
-                PenstockError(Reason.STORAGE_ERROR, f"the disk failed to make {self.directory} durable: {error}"),
+                PenstockError(Reason.STORAGE_ERROR, f"syncing {self.directory} to the disk failed: {error}"),
                 self.synced_offset,
             )
         return self.storage_error(error)

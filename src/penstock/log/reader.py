@@ -67,7 +67,7 @@ class LogReader:
                 return Slice(b"", offset)
             raise PenstockError(
                 Reason.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is outside {log.start_offset} to {upto_offset}; start from the earliest or the latest offset",
+                f"offset {offset} is out of range {log.start_offset} to {upto_offset}; start from the earliest or the latest offset",
             )
         try:
             found = self._marks.get(offset)
@@ -98,7 +98,7 @@ class LogReader:
             return self._checked(segment, position, offset, data, upto_offset)
         except OSError as error:
             raise PenstockError(
-                Reason.STORAGE_ERROR, f"cannot read {log.directory}: {error}; check the disk, and read again"
+                Reason.STORAGE_ERROR, f"cannot read {log.directory}: {error}; check the disk, and try again"
             ) from error
 
     def bytes_between(self, offset: int, upto_offset: int) -> int:

@@ -147,7 +147,7 @@ def delete_before(log: "Log", offset: int, *, sync: bool) -> None:
     if not log.start_offset <= offset <= log.written_offset:
         raise PenstockError(
             Reason.OFFSET_OUT_OF_RANGE,
-            f"Offset {offset} is outside {log.start_offset} to {log.written_offset}; nothing was deleted",
+            f"Offset {offset} is out of range {log.start_offset} to {log.written_offset}; nothing was deleted",
         )
     if offset == log.start_offset:
         return
