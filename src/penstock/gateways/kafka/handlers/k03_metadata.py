@@ -96,6 +96,10 @@ async def _find(asked: MetadataRequestTopic, request: MetadataRequest, context: 
         context.require_topic(Action.CREATE, asked.name)
         # Somebody else may be making it at this moment: theirs is as good.
         return await broker.topics.create(NewTopic(asked.name), exist_ok=True)
+    router = broker.door.router
+    if router is not None:
+        # Another node may have created it just before: clients that connect to this one next do not all try again.
+        await router.learn(asked.name)
     return broker.topics.require_named(asked.name)
 
 

@@ -306,3 +306,17 @@ async def test_each_group_has_its_own_coordinator_and_the_others_say_that_it_is_
     assert [reason_of(each.error_code) for each in described] == [
         None if each.node_id == NODE else Reason.NOT_COORDINATOR for each in found
     ]
+
+
+async def test_a_topic_that_another_node_created_just_before_is_found(node: ClusterNode) -> None:
+    class News:
+        """Brings what this node has not heard yet."""
+
+        async def learn(self, topic: str) -> bool:
+            await node.place(topic, (NODE,))
+            return True
+
+    node.broker.door.router = News()  # type: ignore[assignment]
+    request = MetadataRequest([MetadataRequestTopic(name="fresh")], allow_auto_topic_creation=False)
+    [topic] = (await node.ask(ApiKey.METADATA, request, 12)).topics
+    assert (topic.error_code, len(topic.partitions)) == (0, 1)
