@@ -78,7 +78,7 @@ class ListenerSettings(Struct, frozen=True, kw_only=True):
     )
     advertised_kafka: Annotated[
         Address | None,
-        Meta(description="the address that Kafka clients are told to use; off: the address that they connected to"),
+        Meta(description="the address that Kafka clients receive; off: the address that they connected to"),
     ] = None
 
 

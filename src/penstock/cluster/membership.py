@@ -1,8 +1,8 @@
 """A node's place in the cluster: registered under its id, on a lease that it keeps alive, in an incarnation of its own.
 
 An incarnation begins when the entry is made; its create revision is the node's epoch. It ends when the lease does: then the node registers
-again, and leads what it is named for in the new incarnation. While the store cannot be reached nothing ends on this side: whoever was
-named before goes on, and whether somebody else was named meanwhile is told by epochs, not by clocks.
+again, and leads what it is named for in the new incarnation. While the store cannot be reached nothing ends on this side: a leader
+that was named before continues, and epochs, not clocks, show whether another one was named meanwhile.
 
 An entry under this node's id is one of four things: its own, made by a try whose answer was lost (it has the lease of that try); its own of an
 earlier try or incarnation (the process is the same, or the data directory, which one process at a time can have); a dead node's, until its lease ends; or that

@@ -1,6 +1,6 @@
 """One queue: its partitions, what can be read of their records, and how a change gets stored.
 
-Everything that changes a record marks its block here, so that it is written at the end of the turn; whoever must not go on
+Everything that changes a record marks its block here, so that it is written at the end of the turn; a caller that must not continue
 before that waits at the state log or at the floors.
 """
 
@@ -85,7 +85,7 @@ class Queue:
                 except PenstockError as error:
                     if error.reason not in NOT_HERE:
                         raise
-                    # The others are worked meanwhile; whoever hands out records tries again.
+                    # The other partitions are served meanwhile; the dispatcher tries again.
                     self.active[part] = None
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class Queue:
         return bool(self.takers) or any(part.blocks for part in self.partitions)
 
     def source(self, part: QueuePartition) -> Replica:
-        """The log of a partition, opened and followed, whoever leads it. PenstockError while nothing of it can be read here."""
+        """The log of a partition, opened and followed, on whichever node leads it. PenstockError while nothing of it can be read here."""
         source = part.source
         if source is None or source.gone:
             source = self._follow(part)

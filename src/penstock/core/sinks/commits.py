@@ -5,8 +5,8 @@
    before. From here on the batch will be in its targets, whatever happens.
 3. The staged batches are appended, numbered from 0 in each target. How far that is can be told at any time by the log's memory
    of the producer (``progress.py``), so after a failed write or a crash it goes on behind the last record that is there. In a cluster
-   the targets' leaders append and are asked (``lines.py``, ``core/partitions/status.py``), by whoever speaks for the sinks at the time.
-4. The batch id is stored as the last one, and the intent is gone, in one record. Then the caller is told.
+   the targets' leaders append and are asked (``lines.py``, ``core/partitions/status.py``), by the coordinator of the sinks at the time.
+4. The batch id is stored as the last one, and the intent is gone, in one record. Then the caller is answered.
 5. What was staged is cut off, once it is worth a call to the disk.
 
 Invariant: ``sink.stored`` is what ``__sinks`` has committed; ``sink.work`` belongs to its intent.
