@@ -18,7 +18,6 @@ from penstock.address import Address
 from penstock.core.broker import Broker
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.gateway import KafkaGateway
-from penstock.gateways.listening import address_of, bind
 from penstock.gateways.tcp.gateway import TcpGateway
 from penstock.log.manager import LogManager
 from penstock.metadata.sqlite import SqliteStore
@@ -31,6 +30,7 @@ from penstock.runtime.housekeeping import Housekeeping
 from penstock.runtime.loop import new_event_loop
 from penstock.runtime.memory import keep_freed_memory
 from penstock.settings import LogFormat, Settings
+from penstock.transport.listening import address_of, bind
 
 if TYPE_CHECKING:
     from penstock.cluster.node import NodeRunner
@@ -221,7 +221,7 @@ class Server:
             await kafka.start(listener)
             self._stack.push_async_callback(kafka.stop, STOP_GRACE_SECONDS)
         if (listener := sockets["http"]) is not None:
-            from penstock.gateways.http.gateway import HttpGateway
+            from penstock.gateways.http.server.gateway import HttpGateway
 
             http = HttpGateway(broker, commit.turn, self.settings.http, lambda: self._ready, self._problem)
             http.start(listener)

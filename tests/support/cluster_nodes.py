@@ -18,7 +18,6 @@ from penstock.core.partitions.replica import Replica
 from penstock.core.topics.records import PartitionRecord
 from penstock.core.topics.topics import NewTopic, Topic
 from penstock.errors import PenstockError
-from penstock.gateways.listening import address_of, bind
 from penstock.log.manager import LogManager
 from penstock.metadata.memory import MemoryStore
 from penstock.records.builder import BatchBuilder
@@ -26,6 +25,7 @@ from penstock.runtime.clock import SystemClock, SystemEntropy
 from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
 from penstock.settings import ClusterSettings, GroupSettings, LogSettings, ServerSettings, Settings
+from penstock.transport.listening import address_of, bind
 from penstock.types import Flush
 from tests.support.settings import AT_ONCE
 

@@ -23,9 +23,8 @@ from penstock.core.cluster.image import drain_key
 from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError
 from penstock.gateways.grpc.gateway import GrpcGateway
-from penstock.gateways.http.gateway import HttpGateway
+from penstock.gateways.http.server.gateway import HttpGateway
 from penstock.gateways.kafka.gateway import KafkaGateway
-from penstock.gateways.listening import address_of, bind
 from penstock.gateways.tcp.gateway import TcpGateway
 from penstock.log.manager import LogManager
 from penstock.metadata.memory import MemoryStore
@@ -36,6 +35,7 @@ from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
 from penstock.server import STOP_GRACE_SECONDS
 from penstock.settings import ClusterSettings, GroupSettings, LogSettings, ServerSettings, Settings
+from penstock.transport.listening import address_of, bind
 from penstock.types import Flush, NodeId
 from tests.support.settings import AT_ONCE
 

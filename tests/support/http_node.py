@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import httpx
 
-from penstock.gateways.http.gateway import HttpBounds, HttpGateway
+from penstock.gateways.http.server.gateway import HttpBounds, HttpGateway
 from tests.support.kafka_node import KafkaNode
 
 ANSWER_SECONDS_MAX = 20.0

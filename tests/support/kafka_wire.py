@@ -14,9 +14,9 @@ from typing import Any, Self
 from penstock.address import Address
 from penstock.gateways.kafka.connection import KafkaConnection
 from penstock.gateways.kafka.gateway import KafkaGateway
-from penstock.gateways.listening import address_of, bind
 from penstock.records.builder import build_batch
 from penstock.records.records import Record, read_records
+from penstock.transport.listening import address_of, bind
 from penstock.wire.kafka.apis import API, ApiKey
 from penstock.wire.kafka.create_topics_generated import (
     CreateTopicsRequest,

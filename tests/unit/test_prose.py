@@ -40,7 +40,7 @@ FORBIDDEN = re.compile(r"\b(?:" + "|".join(f"({pattern})" for pattern in PHRASES
 PREFERRED = list(PHRASES.values())
 
 # The API under /v1 answers in lower case, since its clients compare texts with those of DriftQ-Core.
-LOWER_CASE_ERRORS = "src/penstock/gateways/http/v1"
+LOWER_CASE_ERRORS = "src/penstock/gateways/http/v1/"
 
 Text = tuple[int, str]
 

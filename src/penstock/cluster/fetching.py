@@ -28,9 +28,9 @@ from penstock.core.cluster.receiving import Receiving
 from penstock.core.cluster.replicas import TopicIdPartition
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.receive import BufferPool
 from penstock.limits import MIB
 from penstock.meters import Meters
+from penstock.transport.receive import BufferPool
 from penstock.types import NO_OFFSET, NodeId
 from penstock.wire.errors import ProtocolViolation
 from penstock.wire.kafka.apis import ApiKey

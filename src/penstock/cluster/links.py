@@ -14,10 +14,10 @@ import msgspec
 
 from penstock.core.cluster.image import ClusterImage
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.listening import send_at_once
-from penstock.gateways.receive import BufferPool, FrameReader
 from penstock.limits import REQUEST_BYTES_MAX
 from penstock.ports import Entropy
+from penstock.transport.listening import send_at_once
+from penstock.transport.receive import BufferPool, FrameReader
 from penstock.types import Buffer, NodeId
 from penstock.wire.errors import ProtocolViolation
 from penstock.wire.kafka.apis import API, Api, ApiKey

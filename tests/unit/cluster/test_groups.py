@@ -14,8 +14,8 @@ from penstock.address import Address
 from penstock.core.broker import Broker
 from penstock.core.topics.names import OFFSETS_TOPIC
 from penstock.gateways.kafka.gateway import KafkaGateway
-from penstock.gateways.listening import address_of, bind
 from penstock.runtime.group_commit import GroupCommit
+from penstock.transport.listening import address_of, bind
 from tests.support.cluster_nodes import Running, until
 from tests.support.coordinator_cluster import CoordinatorCluster
 

@@ -21,9 +21,9 @@ from penstock.address import Address
 from penstock.core.broker import Broker
 from penstock.gateways.grpc.call import Serving
 from penstock.gateways.grpc.service import SERVICE, handlers
-from penstock.gateways.listening import address_of, bind
 from penstock.limits import GRPC_CONNECTION_STREAMS_MAX
 from penstock.settings import GrpcSettings, LimitSettings
+from penstock.transport.listening import address_of, bind
 from penstock.wire.mq import mq_generated as mq
 
 _PING_INTERVAL_MS_MIN: Final = 10_000

@@ -1,1 +1,1 @@
-"""HTTP. In this version it answers two questions: is the process alive (``/livez``), and does it take requests (``/readyz``)."""
+"""HTTP: the listener in ``server/``, and the two APIs that it serves in ``tarantoolmq/`` and ``v1/``, a file per resource."""

@@ -23,9 +23,9 @@ from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.kafka.fetch_lane import FetchLane
 from penstock.gateways.kafka.produce_lane import ProduceLane
-from penstock.gateways.receive import FrameReader
 from penstock.limits import RECEIVE_BACKLOG_BYTES_MAX
 from penstock.meters import Histogram
+from penstock.transport.receive import FrameReader
 from penstock.types import Buffer, Gateway
 from penstock.wire.errors import ProtocolViolation
 from penstock.wire.kafka.api_versions_generated import ApiVersionsResponse

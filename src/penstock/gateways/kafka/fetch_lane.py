@@ -12,7 +12,7 @@ from penstock.core.partitions.partition import Partition
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers.k01_fetch import BY_ID_FROM, READ_COMMITTED, REPLICA_STATE_FROM
-from penstock.gateways.receive import LENGTH_BYTES, FrameReader
+from penstock.transport.receive import LENGTH_BYTES, FrameReader
 from penstock.types import Buffer, Gateway
 from penstock.wire.kafka.fetch_generated import (
     ENCODE_RESPONSE,

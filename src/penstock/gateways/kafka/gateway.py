@@ -14,10 +14,10 @@ from penstock.gateways.connections import ConnectionGateway
 from penstock.gateways.kafka.connection import KafkaConnection
 from penstock.gateways.kafka.fetch_session import FetchSessions
 from penstock.gateways.kafka.handlers import HANDLERS
-from penstock.gateways.receive import BufferPool
 from penstock.meters import Histogram
 from penstock.ports import EndOfTurn
 from penstock.settings import LimitSettings
+from penstock.transport.receive import BufferPool
 from penstock.types import Buffer, Gateway
 from penstock.wire.kafka.api_versions_generated import ApiVersionsResponseApiKey
 from penstock.wire.kafka.apis import API, Api, ApiKey

@@ -12,12 +12,12 @@ import msgspec
 
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.errors import CODES
-from penstock.gateways.listening import send_at_once
 from penstock.gateways.peers.appends import PeerAppends
 from penstock.gateways.peers.fetch import FETCH_VERSION, ReplicaFetches
 from penstock.gateways.peers.operations import PeerOperations
-from penstock.gateways.receive import FrameReader
 from penstock.limits import REQUEST_BYTES_MAX
+from penstock.transport.listening import send_at_once
+from penstock.transport.receive import FrameReader
 from penstock.types import Buffer, NodeId
 from penstock.wire.errors import ProtocolViolation
 from penstock.wire.kafka.apis import API, ApiKey

@@ -12,8 +12,8 @@ from typing import Final
 from penstock.core.broker import Broker, ClusterSide
 from penstock.core.cluster.copying import OnFetched
 from penstock.gateways.peers.connection import PeerConnection
-from penstock.gateways.receive import BufferPool
 from penstock.ports import EndOfTurn
+from penstock.transport.receive import BufferPool
 
 logger = logging.getLogger("penstock.peers")
 

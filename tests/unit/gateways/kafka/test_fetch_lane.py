@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.gateways.kafka.fetch_lane import FetchLane
-from penstock.gateways.receive import FrameReader
+from penstock.transport.receive import FrameReader
 from tests.support.kafka_wire import FETCH, PRODUCE, WireNode, batch, encode, fetch, fetched, produce, values
 
 VERSIONS = range(4, 19)

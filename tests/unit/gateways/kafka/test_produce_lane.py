@@ -14,8 +14,8 @@ from penstock.core.topics.config import ChangeKind, ConfigChange
 from penstock.core.topics.topics import NewTopic
 from penstock.errors import Reason
 from penstock.gateways.kafka.produce_lane import ProduceLane
-from penstock.gateways.receive import FrameReader
 from penstock.records.batch import Compression
+from penstock.transport.receive import FrameReader
 from penstock.wire.kafka.api_versions_generated import ApiVersionsRequest
 from penstock.wire.kafka.apis import API, ApiKey
 from penstock.wire.kafka.metadata_generated import MetadataRequest

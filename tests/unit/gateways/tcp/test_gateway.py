@@ -8,9 +8,9 @@ import pytest
 
 from penstock.address import Address
 from penstock.core.publish import Placed, PublishDone
-from penstock.gateways.listening import address_of, bind
 from penstock.gateways.tcp import gateway
 from penstock.settings import LimitSettings, TcpSettings
+from penstock.transport.listening import address_of, bind
 from penstock.types import Gateway
 from tests.support.kafka_wire import until
 from tests.unit.gateways.tcp.pipe import FETCH, LIST, TcpNode, produce

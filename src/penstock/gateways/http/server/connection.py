@@ -1,0 +1,466 @@
+"""One client's connection: uvicorn's HTTP protocol, with the fast lane before it and a bound on everything.
+
+Requests of the lane are applied as they arrive, all that one read brought; their answers leave in order, with one send at the
+end of the loop's turn. Whatever the lane does not take goes to uvicorn, and only when nothing of the lane is unanswered, so
+answers never pass each other. While uvicorn is at it, everything goes there, until its last answer is out.
+
+Nothing here grows without bound: reading pauses while a client has too much unanswered or takes no answers, the head of a
+request is bounded, and a connection that stands still in the middle of something is closed.
+"""
+
+import asyncio
+import logging
+import re
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from penstock.core.access import Caller
+from penstock.errors import PenstockError
+from penstock.gateways.http.server.answers import Answer, Refusal, error_answer, failure_answer, rendered
+from penstock.gateways.http.server.lane import LaneCall
+from penstock.gateways.http.server.routing import Call, bounded, refused, too_late
+
+if TYPE_CHECKING:
+    from penstock.gateways.http.server.gateway import HttpGateway
+
+logger = logging.getLogger("penstock.http")
+
+_POST: Final = b"POST "
+_HEAD_END: Final = b"\r\n\r\n"
+_ANSWER_BYTES_MIN: Final = 300
+_ANSWER_RATIO: Final = 8
+"""An answer is at the most so many times as large as the body that it answers: the result of a message over the shortest one."""
+_UPGRADE: Final = re.compile(rb"\r\nupgrade[ \t]*:", re.IGNORECASE)
+_IGNORED: Final = b"\r\nx-ignored-upgrade:"
+_BEHIND_STREAM_MAX: Final = 1000
+"""Requests behind a stream that has not ended: whoever sends more waits for nothing."""
+_UNKNOWN: Final[Any] = object()
+
+
+CUT_OFF: Final = "penstock.cut_off"
+"""In a request's scope: what ends its connection in the middle of the answer."""
+
+
+class _Slot:
+    """The place of an answer among those of its connection; called with it, once."""
+
+    __slots__ = ("_connection", "_latency", "_request_id", "_started", "cancel", "closes", "data", "path")
+
+    def __init__(self, connection: "HttpConnection", request_id: bytes, call: LaneCall, started: float) -> None:
+        self._connection = connection
+        self._request_id = request_id
+        self._latency = call.latency
+        self.path = call.path
+        self._started = started
+        self.data: bytes | None = None
+        self.closes = False
+        # What to do when the client is gone before it is answered.
+        self.cancel: Callable[[], None] | None = None
+
+    def is_late(self, now: float, seconds_max: float) -> bool:
+        """Whether it should have been answered by now. Whoever can be cancelled has its own idea of how long to wait."""
+        return self.data is None and self.cancel is None and now - self._started > seconds_max
+
+    def __call__(self, answer: Answer) -> None:
+        if self.data is not None:
+            return
+        connection = self._connection
+        answer = bounded(connection.gateway, self.path, answer)
+        self.data = rendered(answer, self._request_id, connection.gateway.default_headers())
+        self.closes = bool(answer.headers) and (b"connection", b"close") in answer.headers
+        self._latency.observe(connection.loop.time() - self._started)
+        connection.ready()
+
+
+class HttpConnection(HttpToolsProtocol):
+    """Bytes in, handlers called, bytes out."""
+
+    def __init__(
+        self,
+        gateway: "HttpGateway",
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.gateway: Final = gateway
+        self._caller: Caller = gateway.caller_at("")
+        self._known = gateway.lane.known
+        self._answers: deque[_Slot] = deque()
+        self._sending = False
+        # About what the requests under way will be answered with.
+        self._promised_bytes = 0
+        # Bytes of a request of the lane that is not whole yet, or that has to wait.
+        self._pieces: list[bytes] = []
+        self._held_bytes = 0
+        self._needed_bytes = 0
+        self._waits = False
+        self._in_asgi = False
+        # The request that uvicorn is at; those behind it wait in its pipeline.
+        self._serving: RequestResponseCycle | None = None
+        self._between_requests = True
+        self._head_bytes = 0
+        self._pending_head_bytes = 0
+        self._head_is_older = False
+        self._has_ended = False
+        self._in_head = True
+        self._refused = False
+        self._closing = False
+        self._active = True
+        self._active_ms = gateway.broker.clock.monotonic_ms()
+        self._unsent_bytes = 0
+
+    # The event loop's side.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client is there."""
+        super().connection_made(transport)
+        self._caller = self.gateway.caller_at(self.client[0] if self.client else "")
+        transport.set_write_buffer_limits(high=self.gateway.bounds.output_bytes_max)
+        room = self.gateway.has_room()
+        if room is None:
+            transport.abort()
+        self._refused = room is False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone; what it published stays."""
+        self._closing = True
+        for slot in self._answers:
+            if slot.cancel is not None and slot.data is None:
+                slot.cancel()
+        self._answers.clear()
+        self._pieces.clear()
+        if self._serving is not None:
+            # uvicorn tells the last request alone, and that one may wait behind a stream which goes on for ever.
+            self._serving.disconnected = True
+            self._serving.message_event.set()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """The next bytes are there."""
+        self._active = True
+        if self.timeout_keep_alive_task is not None:
+            self._unset_keepalive_if_required()
+        if self._in_asgi and not self._asgi_is_done():
+            self._feed(data)
+            return
+        if self._pieces:
+            self._pieces.append(data)
+            self._held_bytes += len(data)
+            if self._waits or self._held_bytes < self._needed_bytes:
+                return
+            data = self._take_pieces()
+        elif self._refused:
+            self._refuse(data)
+            return
+        self._run(data)
+
+    def pause_writing(self) -> None:
+        """The client does not take its answers: take no more requests."""
+        super().pause_writing()
+        if self._answers or not self._in_asgi:
+            self.flow.pause_reading()
+
+    def resume_writing(self) -> None:
+        """The client took its answers."""
+        super().resume_writing()
+        if not self._closing:
+            self.loop.call_soon(self._go_on)
+
+    def shutdown(self) -> None:
+        """The gateway stops: answer what is under way, and take nothing more."""
+        if self._answers:
+            self._closing = True
+        else:
+            super().shutdown()
+
+    # The fast lane.
+
+    def _run(self, data: bytes) -> None:
+        """Take the requests that are there whole, in their order."""
+        position, end = 0, len(data)
+        known = self._known
+        pipelined_max = self.gateway.bounds.pipelined_max
+        while position < end and not self._closing:
+            if (
+                self.flow.write_paused
+                or len(self._answers) >= pipelined_max
+                or self._promised_bytes > self.gateway.bounds.output_bytes_max
+            ):
+                self._wait(data[position:])
+                return
+            head_end = data.find(_HEAD_END, position)
+            if head_end < 0:
+                # Less than a head, which may still become one of ours.
+                begins_ours = data.startswith(_POST, position) or _POST.startswith(
+                    data[position : position + len(_POST)]
+                )
+                if begins_ours and end - position <= self.gateway.bounds.head_bytes_max:
+                    self._hold(data[position:], 0)
+                else:
+                    self._to_asgi(data[position:])
+                return
+            body_start = head_end + 4
+            head = data[position:body_start]
+            call = known.get(head, _UNKNOWN)
+            if call is _UNKNOWN:
+                call = self.gateway.lane.look_up(head)
+            if call is None:
+                self._to_asgi(data[position:])
+                return
+            if call.is_large and self._answers:
+                # It may be about what those before it do, and its answer needs the room.
+                self._wait(data[position:])
+                return
+            body_end = body_start + call.length
+            if body_end > end:
+                self._hold(data[position:], body_end - position)
+                return
+            position = body_end
+            self._serve(call, data[body_start:body_end])
+
+    def _serve(self, found: LaneCall, body: bytes) -> None:
+        gateway = self.gateway
+        request_id = found.request_id or gateway.new_request_id()
+        slot = _Slot(self, request_id, found, self.loop.time())
+        self._answers.append(slot)
+        self._promised_bytes += _ANSWER_BYTES_MIN + _ANSWER_RATIO * len(body)
+        if found.is_large:
+            self._promised_bytes += gateway.bounds.output_bytes_max
+        call = Call(gateway, self._caller, found.path, found.params, found.query, found.headers, body, request_id)
+        try:
+            found.hot(call, slot)
+            slot.cancel = call.cancel
+        except (PenstockError, Refusal) as error:
+            slot(refused(gateway, found.path, error))
+        except Exception:
+            identity = request_id.decode("ascii")
+            logger.exception("request %s failed: POST %a", identity, found.path, extra={"request_id": identity})
+            slot(failure_answer(found.path, request_id))
+
+    def ready(self) -> None:
+        """An answer is complete; it leaves at the end of the turn, if all before it do."""
+        if not self._sending:
+            self._sending = True
+            self.gateway.turn.send(self._send)
+
+    def _send(self) -> None:
+        self._sending = False
+        answers = self._answers
+        parts: list[bytes] = []
+        closes = False
+        while answers and not closes:
+            data = answers[0].data
+            if data is None:
+                break
+            parts.append(data)
+            closes = answers.popleft().closes
+        if not parts or self.transport.is_closing():
+            return
+        if not answers:
+            self._promised_bytes = 0
+        self.transport.write(parts[0] if len(parts) == 1 else b"".join(parts))
+        if closes or (self._closing and not answers):
+            self._closing = True
+            self.transport.close()
+        elif self._waits:
+            self.loop.call_soon(self._go_on)
+
+    # Between the lane and uvicorn.
+
+    def _hold(self, rest: bytes, needed_bytes: int) -> None:
+        self._pieces.append(rest)
+        self._held_bytes = len(rest)
+        self._needed_bytes = needed_bytes
+
+    def _wait(self, rest: bytes) -> None:
+        """Hold what came until answers have left."""
+        self._hold(rest, 0)
+        self._waits = True
+        self.flow.pause_reading()
+
+    def _take_pieces(self) -> bytes:
+        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        self._pieces.clear()
+        self._held_bytes = 0
+        return data
+
+    def _to_asgi(self, rest: bytes) -> None:
+        if self._answers:
+            self._wait(rest)
+        else:
+            self._in_asgi = True
+            # From here on uvicorn says when to read; what is here may be less than a request.
+            self.flow.resume_reading()
+            head, end, body = rest.partition(_HEAD_END)
+            if end and _UPGRADE.search(head):
+                # No other protocol is spoken here. The parser would take the body for the first bytes of one.
+                rest = _UPGRADE.sub(_IGNORED, head) + end + body
+            self._feed(rest)
+
+    def _go_on(self) -> None:
+        """Take up what had to wait, if it may."""
+        if self._closing or self.flow.write_paused:
+            return
+        if self._waits:
+            self._waits = False
+            self._run(self._take_pieces())
+        if not self._waits and not self._in_asgi:
+            self.flow.resume_reading()
+
+    def _asgi_is_done(self) -> bool:
+        """Whether uvicorn has read and answered all that it was given."""
+        cycle = self._cycle()
+        done = self._between_requests and not self.pipeline and (cycle is None or cycle.response_complete)
+        if done:
+            self._in_asgi = False
+        return done
+
+    def _cycle(self) -> RequestResponseCycle | None:
+        """The last request that uvicorn began to answer; its type says too little."""
+        return self.cycle
+
+    # uvicorn's side, with bounds.
+
+    def _feed(self, data: bytes) -> None:
+        self._head_is_older = self._in_head and not self._between_requests
+        self._has_ended = False
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.send_400_response("The request is not valid HTTP/1.1. Check the client.")
+            return
+        except httptools.HttpParserUpgrade:
+            # No other protocol is spoken here: the request is answered as it is.
+            return
+        if self._in_head and not self._between_requests and (self._head_is_older or not self._has_ended):
+            # All of these bytes are of one head, and perhaps of one header, which is not counted before its end.
+            self._pending_head_bytes += len(data)
+        if self._pending_head_bytes > self.gateway.bounds.head_bytes_max:
+            self.send_400_response("")
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self._between_requests = False
+        self._in_head = True
+        self._head_is_older = False
+        self._head_bytes = self._pending_head_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        """A part of the request's target."""
+        super().on_url(url)
+        self._count_head(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header."""
+        super().on_header(name, value)
+        self._count_head(len(name) + len(value) + 4)
+
+    def _count_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > self.gateway.bounds.head_bytes_max:
+            raise ValueError("the head is too large")
+
+    def on_headers_complete(self) -> None:
+        """The head is whole."""
+        self._in_head = False
+        self._pending_head_bytes = 0
+        super().on_headers_complete()
+        if not self.pipeline:
+            self._serving = self._cycle()
+
+    def on_response_complete(self) -> None:
+        """An answer of uvicorn's is out, and the next request's turn comes."""
+        self._serving = self.pipeline[-1][0] if self.pipeline else None
+        super().on_response_complete()
+
+    def on_message_complete(self) -> None:
+        """The request is whole."""
+        self._between_requests = self._has_ended = True
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request, or has too large a head; the connection ends with it."""
+        most = self.gateway.bounds.head_bytes_max
+        if max(self._head_bytes, self._pending_head_bytes) > most:
+            refusal = Refusal(431, f"The headers of a request can have at most {most} bytes. Send fewer headers.")
+        else:
+            refusal = Refusal(400, msg)
+        cycle = self._cycle()
+        if cycle is None or cycle.response_complete or not cycle.response_started:
+            self._refuse_with(refusal, getattr(self, "url", b""))
+        else:
+            self.transport.close()
+
+    def _refuse(self, data: bytes) -> None:
+        """There are too many connections."""
+        refusal = Refusal(
+            503,
+            f"There are {self.gateway.settings.connections_max} open connections. Close some, or try again later.",
+        )
+        self._refuse_with(refusal, data.partition(b" ")[2][:4])
+
+    def _refuse_with(self, refusal: Refusal, target: bytes) -> None:
+        refusal.headers = ((b"connection", b"close"),)
+        answer = error_answer(target[:4].decode("latin-1"), refusal)
+        self.transport.write(rendered(answer, self.gateway.new_request_id(), self.gateway.default_headers()))
+        self._closing = True
+        self.transport.close()
+
+    # Once a second.
+
+    def look_after(self, now_ms: int) -> None:
+        """Close a connection that is forgotten, or stands still in the middle of something."""
+        if self.transport.is_closing():
+            return
+        unsent_bytes = self.transport.get_write_buffer_size()
+        if self._active or unsent_bytes < self._unsent_bytes:
+            self._active = False
+            self._active_ms = now_ms
+        self._unsent_bytes = unsent_bytes
+        if now_ms - self._active_ms > self._idle_ms_max(unsent_bytes):
+            self.transport.abort()
+        elif self._answers:
+            self._answer_late_ones()
+        elif self.pipeline and self.flow.read_paused:
+            self._read_on_behind_a_stream()
+
+    def _read_on_behind_a_stream(self) -> None:
+        """Only who reads notices that a client has left, and uvicorn stops when requests come behind one that is not answered.
+
+        A stream may go on for ever, and be leased records all the while.
+        """
+        serving, last = self._serving, self._cycle()
+        if serving is None or last is None or not serving.chunked_encoding:
+            return
+        if len(self.pipeline) > _BEHIND_STREAM_MAX or len(last.body) > self.gateway.bounds.output_bytes_max:
+            self.transport.abort()
+        else:
+            self.flow.resume_reading()
+
+    def _answer_late_ones(self) -> None:
+        gateway, now = self.gateway, self.loop.time()
+        for slot in self._answers:
+            if slot.is_late(now, gateway.settings.request_timeout_ms / 1000):
+                slot(refused(gateway, slot.path, too_late(gateway)))
+
+    def _idle_ms_max(self, unsent_bytes: int) -> float:
+        bounds = self.gateway.bounds
+        if unsent_bytes or self._refused:
+            return bounds.request_idle_ms_max
+        if self._answers:
+            return float("inf")
+        if self._in_asgi and not self._asgi_is_done():
+            cycle = self._cycle()
+            if cycle is not None and cycle.response_started:
+                return bounds.stream_idle_ms_max if cycle.more_body else float("inf")
+            return float("inf") if self._between_requests else bounds.request_idle_ms_max
+        return bounds.request_idle_ms_max if self._pieces else bounds.keep_alive_ms

@@ -1,0 +1,230 @@
+"""The HTTP listener: Starlette on uvicorn, in the broker's event loop, with a fast lane before it for the hot calls."""
+
+import asyncio
+import functools
+import socket
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+import uvicorn
+from starlette.requests import Request
+from starlette.routing import Route
+
+from penstock import limits
+from penstock.core.access import ANONYMOUS, Caller
+from penstock.core.broker import Broker
+from penstock.gateways.http.server.answers import Refusal
+from penstock.gateways.http.server.app import build_app
+from penstock.gateways.http.server.connection import HttpConnection
+from penstock.gateways.http.server.lane import LaneTable
+from penstock.ports import EndOfTurn
+from penstock.settings import HttpSettings
+from penstock.types import Gateway
+
+_BACKLOG: Final = 1024
+_SWEEP_SECONDS: Final = 1.0
+_STOP_GRACE_SECONDS: Final = 1.0
+_STOP_LOOK_SECONDS: Final = 0.01
+_HELD_BYTES_FREE: Final = 64 * limits.KIB
+"""So much of a body or a line may be on its way from every client, however many there are."""
+_REFUSED_AT_ONCE_MAX: Final = 100
+"""Connections over the limit that are open just to be told so."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpBounds:
+    """The bounds of this gateway that nobody configures."""
+
+    head_bytes_max: int = 32 * limits.KIB
+    """The request line and all headers of one request."""
+    lane_body_bytes_max: int = 256 * limits.KIB
+    """A larger body goes through ASGI, where what has come of it is counted."""
+    held_bytes_max: int = 256 * limits.MIB
+    """Of bodies and lines that have not come whole, of all connections together; above it large ones are refused."""
+    unsent_bytes_max: int = 256 * limits.MIB
+    """Of answers that their clients have not taken, of all connections together; above it large ones are refused."""
+    keep_alive_ms: int = 75_000
+    """A connection without a request is closed after this."""
+    request_idle_ms_max: int = 30_000
+    """A request whose bytes stop coming, or an answer that nobody takes, ends its connection after this."""
+    stream_idle_ms_max: int = limits.CONNECTION_IDLE_MS_MAX
+    """A request that streams may be silent for so long."""
+    pipelined_max: int = 1024
+    """Requests of one connection that are not answered; reading pauses above it."""
+    output_bytes_max: int = 1 * limits.MIB
+    """What a slow reader has not taken before nothing more is made for it."""
+    line_bytes_max: int = 4 * limits.MIB
+    """One line of an NDJSON body."""
+    batch_records_max: int = 100_000
+    """Records of one batch."""
+    streams_max: int = 1000
+    """Streams (tails, consumers, NDJSON) at the same time."""
+    fast_lane: bool = True
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its own signal handlers, since the broker has some already, and with an end that comes."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave the process's signals alone."""
+        yield
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept nobody new, answer what is under way, then cut what is left."""
+        state = self.server_state
+        for server in self.servers:
+            server.close()
+        for listener in sockets or ():
+            listener.close()
+        for connection in list(state.connections):
+            connection.shutdown()
+        if await _ends(lambda: not state.connections and not state.tasks):
+            return
+        for connection in list(state.connections):
+            connection.transport.abort()
+        if not await _ends(lambda: not state.tasks):
+            for task in state.tasks:
+                task.cancel("the gateway stops")
+
+
+async def _ends(condition: Callable[[], bool]) -> bool:
+    """Whether it comes to hold in time."""
+    for _ in range(round(_STOP_GRACE_SECONDS / _STOP_LOOK_SECONDS)):
+        if condition():
+            return True
+        await asyncio.sleep(_STOP_LOOK_SECONDS)
+    return condition()
+
+
+class HttpGateway:
+    """Serves while the broker runs. Handlers find the broker and everything about this gateway here."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        turn: EndOfTurn,
+        settings: HttpSettings,
+        is_ready: Callable[[], bool],
+        problem: Callable[[], str | None] = lambda: None,
+        bounds: HttpBounds | None = None,
+    ) -> None:
+        """``problem`` says why the agreed state of a cluster cannot be reached, while it cannot."""
+        self.broker: Final = broker
+        self.turn: Final = turn
+        self.settings: Final = settings
+        self.bounds: Final = bounds or HttpBounds()
+        self.is_ready: Final = is_ready
+        self.problem: Final = problem
+        self.loop: Final = asyncio.get_running_loop()
+        self.routes: list[Route] = []
+        """All of them, once the application is built."""
+        self.on_stop: Final[dict[Callable[[], None], None]] = {}
+        """What ends each stream that would go on for ever: called when the gateway stops."""
+        self.lane: Final = LaneTable(self)
+        self.held_bytes = 0
+        """Of bodies and lines that have not come whole."""
+        self._request_prefix = broker.entropy.uuid().hex[:12].encode()
+        self._request_count = 0
+        config = uvicorn.Config(
+            build_app(self),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            # uvicorn calls it as it would a class of its own.
+            http=functools.partial(HttpConnection, self),  # type: ignore[arg-type]
+            server_header=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=self.bounds.keep_alive_ms // 1000,
+        )
+        self._server = _Server(config)
+        self._serving: asyncio.Task[None] | None = None
+        self._sweep: asyncio.TimerHandle | None = None
+        self._default_headers: object = None
+        self._rendered_headers = b""
+        broker.meters.connections[Gateway.HTTP.value] = lambda: self.connection_count
+
+    def start(self, listener: socket.socket) -> None:
+        """Listen on a bound socket, which is the gateway's from here on."""
+        # From this moment: whoever connects before uvicorn has started waits in the backlog.
+        listener.listen(_BACKLOG)
+        self._serving = asyncio.create_task(self._server.serve([listener]), name="http")
+        self._sweep = self.loop.call_later(_SWEEP_SECONDS, self._sweep_again)
+
+    async def stop(self) -> None:
+        """Finish what is under way and close."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for end in list(self.on_stop):
+            end()
+        if self._serving is not None:
+            self._server.should_exit = True
+            await self._serving
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections."""
+        return len(self._server.server_state.connections)
+
+    def has_room(self) -> bool | None:
+        """Whether one more connection may be served; one that may not is told so, and (None) far too many are not even told."""
+        most, count = self.settings.connections_max, self.connection_count
+        if count <= most:
+            return True
+        self.broker.meters.connections_refused.add((Gateway.HTTP.value,))
+        return False if count <= most + _REFUSED_AT_ONCE_MAX else None
+
+    def hold(self, before_bytes: int, now_bytes: int) -> bool:
+        """Whether so much of a client's body or line may be kept, with what others have; it was ``before_bytes`` so far."""
+        self.held_bytes += now_bytes - before_bytes
+        return now_bytes <= _HELD_BYTES_FREE or self.held_bytes <= self.bounds.held_bytes_max
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Of answers that are made, and not taken by their clients."""
+        return sum(connection.transport.get_write_buffer_size() for connection in self._server.server_state.connections)
+
+    def begin_stream(self, end: Callable[[], None]) -> None:
+        """A stream that may go on for ever begins; ``end`` is called when the gateway stops. 503 when there are too many."""
+        if len(self.on_stop) >= self.bounds.streams_max:
+            raise Refusal(503, f"There are {self.bounds.streams_max} open streams. Close some, or try again later.")
+        self.on_stop[end] = None
+
+    def end_stream(self, end: Callable[[], None]) -> None:
+        """It is over; fine when it never began."""
+        self.on_stop.pop(end, None)
+
+    def default_headers(self) -> bytes:
+        """What uvicorn puts before every answer's own headers: the date, which changes once a second."""
+        now = self._server.server_state.default_headers
+        if now is not self._default_headers:
+            self._default_headers = now
+            self._rendered_headers = b"".join(b"%s: %s\r\n" % header for header in now)
+        return self._rendered_headers
+
+    def look_after(self) -> None:
+        """Close connections that are forgotten, and answer requests that take too long."""
+        now_ms = self.broker.clock.monotonic_ms()
+        for connection in list(self._server.server_state.connections):
+            if isinstance(connection, HttpConnection):
+                connection.look_after(now_ms)
+
+    def _sweep_again(self) -> None:
+        self.look_after()
+        self._sweep = self.loop.call_later(_SWEEP_SECONDS, self._sweep_again)
+
+    def caller(self, request: Request) -> Caller:
+        """Who asks."""
+        return self.caller_at(request.client.host if request.client else "")
+
+    def caller_at(self, host: str) -> Caller:
+        """Who asks from this host."""
+        return Caller(ANONYMOUS, Gateway.HTTP, host)
+
+    def new_request_id(self) -> bytes:
+        """An id that no other request of this broker has."""
+        self._request_count += 1
+        return b"%s-%x" % (self._request_prefix, self._request_count)

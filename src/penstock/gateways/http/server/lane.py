@@ -1,0 +1,141 @@
+"""Which requests the fast lane takes: a table from the bytes of a request's head to what is to be done with its body.
+
+Clients that stay connected send the same head again and again, so a head is read once, by the strict parser that uvicorn
+uses too, and remembered. The lane takes what is plain: a hot call, HTTP/1.1, kept alive, with a length and no transfer coding.
+All else is left to ASGI, and a request that both may take is answered with the same bytes by both.
+
+Invariant: what is remembered depends on the bytes of the head and the routes alone, and there is never more of it than
+``HEADS_MAX`` heads of ``HEAD_BYTES_MAX`` bytes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import httptools
+from starlette.routing import Match, Route
+
+from penstock.gateways.http.server.answers import NDJSON, RawHeaders, given_request_id
+from penstock.gateways.http.server.routing import ApiRoute, HotHandler
+from penstock.meters import Histogram
+
+if TYPE_CHECKING:
+    from penstock.gateways.http.server.gateway import HttpGateway
+
+HEADS_MAX: Final = 4096
+HEAD_BYTES_MAX: Final = 1024
+_UNUSUAL: Final = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"http2-settings"})
+
+
+@dataclass(frozen=True, slots=True)
+class LaneCall:
+    """A head that the lane takes."""
+
+    hot: HotHandler
+    path: str
+    params: Mapping[str, str]
+    query: bytes
+    headers: RawHeaders
+    length: int
+    request_id: bytes | None
+    latency: Histogram
+    is_large: bool
+
+
+class _Head:
+    """Collects what the parser finds."""
+
+    def __init__(self) -> None:
+        self.url = b""
+        self.headers: RawHeaders = []
+        self.complete = False
+
+    def on_url(self, url: bytes) -> None:
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        self.complete = True
+
+
+class LaneTable:
+    """The heads that were seen, and what each of them means; None is one for ASGI."""
+
+    def __init__(self, gateway: "HttpGateway") -> None:
+        self._gateway = gateway
+        self.known: Final[dict[bytes, LaneCall | None]] = {}
+
+    def look_up(self, head: bytes) -> LaneCall | None:
+        """What to do with a request of this head, up to and with its empty line."""
+        found = self._read(head)
+        if len(head) <= HEAD_BYTES_MAX and (found is None or found.request_id is None):
+            if len(self.known) >= HEADS_MAX:
+                self.known.clear()
+            self.known[head] = found
+        return found
+
+    def _read(self, head: bytes) -> LaneCall | None:
+        if not self._gateway.bounds.fast_lane or len(head) > self._gateway.bounds.head_bytes_max:
+            return None
+        collected = _Head()
+        parser = httptools.HttpRequestParser(collected)
+        try:
+            parser.feed_data(head)
+            parsed = httptools.parse_url(collected.url)
+            path = parsed.path.decode("ascii")
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade, UnicodeDecodeError, AttributeError):
+            return None
+        plain = (
+            collected.complete
+            and parser.get_method() == b"POST"
+            and parser.get_http_version() == "1.1"
+            and parser.should_keep_alive()
+            and not parser.should_upgrade()
+            and "%" not in path
+        )
+        if not plain:
+            return None
+        length = _plain_length(collected.headers)
+        if length is None or length > self._gateway.bounds.lane_body_bytes_max:
+            return None
+        for known in self._gateway.routes:
+            found = self._match(known, path)
+            if found is not None:
+                if found.hot is None:
+                    return None
+                matched = found.path_regex.match(path)
+                assert matched is not None
+                return LaneCall(
+                    found.hot,
+                    path,
+                    matched.groupdict(),
+                    parsed.query or b"",
+                    collected.headers,
+                    length,
+                    given_request_id(collected.headers),
+                    found.latency,
+                    found.is_large,
+                )
+        return None
+
+    @staticmethod
+    def _match(known: Route, path: str) -> ApiRoute | None:
+        scope = {"type": "http", "path": path, "method": "POST", "root_path": ""}
+        return known if isinstance(known, ApiRoute) and known.matches(scope)[0] is Match.FULL else None
+
+
+def _plain_length(headers: RawHeaders) -> int | None:
+    """The length of the body, or None when something is said about it that only ASGI knows how to take."""
+    lengths: list[bytes] = []
+    for name, value in headers:
+        if name in _UNUSUAL or (name == b"connection" and value.lower() != b"keep-alive"):
+            return None
+        if name == b"content-type" and value.partition(b";")[0].strip().lower() == NDJSON:
+            return None
+        if name == b"content-length":
+            lengths.append(value)
+    if not lengths:
+        return 0
+    return int(lengths[0]) if len(lengths) == 1 and lengths[0].isdigit() and len(lengths[0]) < 12 else None

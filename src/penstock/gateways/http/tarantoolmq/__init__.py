@@ -1,0 +1,1 @@
+"""TarantoolMQ's API, with additions of our own: topics, messages, consumer groups, live tails."""

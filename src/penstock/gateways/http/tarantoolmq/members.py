@@ -1,0 +1,110 @@
+"""Members of a group over HTTP: a reader joins, is told its partitions, and keeps its place by saying that it is there.
+
+The broker assigns the partitions, at once, and these are the groups of every other API. A member that is silent for longer
+than its session is dropped; its next heartbeat is a 404, and it joins again.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+from starlette.routing import Route
+
+from penstock.gateways.http.server.answers import Answer, Refusal, json_answer
+from penstock.gateways.http.server.routing import Call, CallDoc, Parameter, decoded, required, route
+from penstock.gateways.http.tarantoolmq.topics import TOPIC_NAME, in_words
+from penstock.limits import GROUP_ID_CHARS_MAX
+from penstock.operations.groups import Heartbeat, JoinGroup, LeaveGroup
+
+if TYPE_CHECKING:
+    from penstock.gateways.http.server.gateway import HttpGateway
+
+CONSUMER_ID: Final = {"type": "string", "minLength": 1, "maxLength": GROUP_ID_CHARS_MAX}
+
+
+class JoinRequest(Struct, frozen=True):
+    """Who reads which topic. Without ``session_timeout_ms`` it is the broker's."""
+
+    topic_name: Annotated[str, Meta(examples=["orders"])] | None = None
+    consumer_id: Annotated[str, Meta(examples=["reader-1"])] | None = None
+    session_timeout_ms: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+
+
+class Member(Struct, frozen=True):
+    """A member, and its partitions of the topic that it asked about."""
+
+    consumer_id: str
+    partitions: list[int] | UnsetType = UNSET
+
+
+class Left(Struct, frozen=True):
+    """Its partitions are the others' now."""
+
+    left: Literal[True]
+
+
+_decoder = msgspec.json.Decoder(JoinRequest)
+
+
+async def _join(call: Call) -> Answer:
+    asked: JoinRequest = decoded(_decoder, call.body) if call.body.strip() else JoinRequest()
+    if not asked.topic_name or not asked.consumer_id:
+        raise Refusal(400, "Missing topic_name or consumer_id")
+    session_ms = asked.session_timeout_ms or call.gateway.settings.session_timeout_ms
+    with in_words(call, asked.topic_name):
+        partitions = await call.do(JoinGroup(call.params["group"], asked.topic_name, asked.consumer_id, session_ms))
+    return json_answer(Member(asked.consumer_id, list(partitions)))
+
+
+async def _heartbeat(call: Call) -> Answer:
+    consumer_id, name = call.params["consumer"], call.query_fields().get("topic")
+    with in_words(call, name or ""):
+        partitions = await call.do(Heartbeat(call.params["group"], consumer_id, name))
+    return json_answer(Member(consumer_id, UNSET if partitions is None else list(partitions)))
+
+
+async def _leave(call: Call) -> Answer:
+    await call.do(LeaveGroup(call.params["group"], call.params["consumer"]))
+    return json_answer(Left(left=True))
+
+
+def routes(gateway: "HttpGateway") -> list[Route]:
+    """POST /consumers/:g/members, PUT and DELETE /consumers/:g/members/:c."""
+    member = "/consumers/{group:path}/members/{consumer}"
+    return [
+        route(
+            gateway,
+            "POST",
+            "/consumers/{group:path}/members",
+            _join,
+            CallDoc(
+                "Consumers",
+                "Join a group and get partitions",
+                {200: Member},
+                errors=(400, 404, 409, 429),
+                description="Joining again renews the session and returns the partitions. A group with Kafka consumers is a conflict.",
+                body=required(JoinRequest, topic_name=TOPIC_NAME, consumer_id=CONSUMER_ID),
+            ),
+        ),
+        route(
+            gateway,
+            "PUT",
+            member,
+            _heartbeat,
+            CallDoc(
+                "Consumers",
+                "Renew the session of a member",
+                {200: Member},
+                errors=(400, 404),
+                description="404 means that the member must join again.",
+                parameters=(Parameter("topic", str, "return the member's partitions of this topic"),),
+            ),
+        ),
+        route(
+            gateway,
+            "DELETE",
+            member,
+            _leave,
+            CallDoc("Consumers", "Leave a group", {200: Left}, errors=(400, 404)),
+        ),
+    ]

@@ -1,0 +1,233 @@
+"""Topics over HTTP: list, create, look at, delete. A topic made here is the same in every other API."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+from uuid import UUID, uuid5
+
+import msgspec
+from msgspec import Meta, Struct
+from starlette.routing import Route
+
+from penstock.core.topics.topics import Topic
+from penstock.errors import PenstockError, Reason
+from penstock.gateways.http.server.answers import Answer, Refusal, UnknownTopic, json_answer
+from penstock.gateways.http.server.routing import Call, CallDoc, decoded, required, route
+from penstock.gateways.http.tarantoolmq.message_models import PARTITION_NOT_FOUND
+from penstock.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
+from penstock.operations.topics import CreateTopic, DeleteTopic, DescribeTopic, ListTopics, TopicDescription
+
+if TYPE_CHECKING:
+    from penstock.gateways.http.server.gateway import HttpGateway
+
+TOPIC_NOT_FOUND: Final = "Topic not found"
+TOPIC_NAME: Final = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": TOPIC_NAME_CHARS_MAX,
+    "pattern": "^[a-zA-Z0-9._-]+$",
+}
+"""What a topic's name may be, for the OpenAPI document."""
+_RETENTION_SECONDS_MAX = (2**63 - 1) // 1000
+_RETENTION_BYTES_MAX = 2**63 - 1
+
+
+class TopicRequest(Struct, frozen=True):
+    """What a topic is to be. What is left out comes from the broker's configuration."""
+
+    name: Annotated[str, Meta(examples=["orders"])] | None = None
+    partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_PER_TOPIC_MAX)] | None = None
+    replication_factor: Annotated[int, Meta(ge=1, le=32)] | None = None
+    retention_seconds: Annotated[int, Meta(ge=-1, le=_RETENTION_SECONDS_MAX, description="-1: forever")] | None = None
+    retention_bytes: (
+        Annotated[int, Meta(ge=-1, le=_RETENTION_BYTES_MAX, description="per partition; -1: no limit")] | None
+    ) = None
+
+
+class TopicModel(Struct, frozen=True, rename={"topic_id": "id"}):
+    """A topic. Times are unix seconds; -1 in a retention is no bound."""
+
+    topic_id: UUID
+    name: str
+    partitions: int
+    replication_factor: int
+    retention_seconds: int
+    retention_bytes: int
+    created_at: int
+    updated_at: int
+
+
+class PartitionModel(Struct, frozen=True, rename={"record_id": "id"}):
+    """A partition: who leads it, and who has it."""
+
+    record_id: UUID
+    topic_name: str
+    partition_id: int
+    leader: int
+    replicas: list[int]
+    is_active: bool
+    created_at: int
+
+
+class TopicList(Struct, frozen=True):
+    """All topics but the broker's own, by name."""
+
+    topics: list[TopicModel]
+
+
+class TopicDetails(Struct, frozen=True):
+    """A topic with its partitions."""
+
+    topic: TopicModel
+    partitions: list[PartitionModel]
+
+
+class Deleted(Struct, frozen=True):
+    """It is gone, with its records and offsets."""
+
+    deleted: Literal[True]
+
+
+_decoder = msgspec.json.Decoder(TopicRequest)
+
+
+def find_topic(call: Call, name: str) -> Topic:
+    """The topic of a path; 404 when there is none."""
+    topic = call.gateway.broker.topics.get(name)
+    if topic is None:
+        raise UnknownTopic(name, 404, TOPIC_NOT_FOUND)
+    return topic
+
+
+@contextmanager
+def in_words(call: Call, topic: str, no_partition: int = 404) -> Iterator[None]:
+    """What does not exist is refused in the words of this API; ``no_partition`` is the status for a partition."""
+    try:
+        yield
+    except PenstockError as error:
+        if error.reason is not Reason.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        if topic in call.gateway.broker.topics:
+            raise Refusal(no_partition, PARTITION_NOT_FOUND) from None
+        raise Refusal(404, TOPIC_NOT_FOUND) from None
+
+
+def model_of(topic: TopicDescription) -> TopicModel:
+    """A topic as this API shows it."""
+    retention_ms = topic.retention_ms
+    return TopicModel(
+        topic_id=topic.topic_id,
+        name=topic.name,
+        partitions=topic.partition_count,
+        replication_factor=topic.replication_factor,
+        retention_seconds=-1 if retention_ms < 0 else retention_ms // 1000,
+        retention_bytes=topic.retention_bytes,
+        created_at=topic.created_ms // 1000,
+        updated_at=topic.updated_ms // 1000,
+    )
+
+
+async def _list(call: Call) -> Answer:
+    return json_answer(TopicList([model_of(topic) for topic in await call.do(ListTopics())]))
+
+
+async def _create(call: Call) -> Answer:
+    asked: TopicRequest = decoded(_decoder, call.body) if call.body.strip() else TopicRequest()
+    if not asked.name:
+        raise Refusal(400, "Missing topic name")
+    settings = call.gateway.settings
+    made = await call.do(
+        CreateTopic(
+            asked.name,
+            asked.partitions,
+            asked.replication_factor,
+            _configs(asked.retention_seconds, asked.retention_bytes),
+            settings.default_partitions,
+            _replication_factor(call),
+            _configs(settings.default_retention_seconds, settings.default_retention_bytes),
+        )
+    )
+    return json_answer(model_of(made), 201)
+
+
+def _replication_factor(call: Call) -> int | None:
+    """One copy is the default of a broker that is alone. Unless a cluster's operator asked for more, it has its own default."""
+    configured = call.gateway.settings.default_replication_factor
+    return None if configured == 1 and call.gateway.broker.cluster is not None else configured
+
+
+def _configs(retention_seconds: int | None, retention_bytes: int | None) -> dict[str, str | None]:
+    configs: dict[str, str | None] = {}
+    if retention_seconds is not None:
+        configs["retention.ms"] = str(-1 if retention_seconds < 0 else retention_seconds * 1000)
+    if retention_bytes is not None:
+        configs["retention.bytes"] = str(retention_bytes)
+    return configs
+
+
+async def _get(call: Call) -> Answer:
+    name = call.params["topic"]
+    with in_words(call, name):
+        found = await call.do(DescribeTopic(name))
+    topic = found.topic
+    partitions = [
+        PartitionModel(
+            record_id=uuid5(topic.topic_id, str(partition.partition)),
+            topic_name=topic.name,
+            partition_id=partition.partition,
+            leader=partition.leader,
+            replicas=list(partition.replicas),
+            is_active=partition.leader >= 0,
+            created_at=topic.created_ms // 1000,
+        )
+        for partition in found.partitions
+    ]
+    return json_answer(TopicDetails(model_of(topic), partitions))
+
+
+async def _delete(call: Call) -> Answer:
+    name = call.params["topic"]
+    try:
+        with in_words(call, name):
+            await call.do(DeleteTopic(name))
+    except PenstockError:
+        # Another client was faster: for this one the topic does not exist.
+        if name not in call.gateway.broker.topics:
+            raise Refusal(404, TOPIC_NOT_FOUND) from None
+        raise
+    return json_answer(Deleted(deleted=True))
+
+
+def routes(gateway: "HttpGateway") -> list[Route]:
+    """GET and POST /topics, GET and DELETE /topics/:t."""
+    return [
+        route(gateway, "GET", "/topics", _list, CallDoc("Topics", "List the topics", {200: TopicList})),
+        route(
+            gateway,
+            "POST",
+            "/topics",
+            _create,
+            CallDoc(
+                "Topics",
+                "Create a topic",
+                {201: TopicModel},
+                errors=(400, 409, 429),
+                description="If the topic exists with the requested settings, it is returned unchanged. If it exists with other settings, the call is a conflict, and nothing changes.",
+                body=required(TopicRequest, name=TOPIC_NAME),
+            ),
+        ),
+        route(
+            gateway,
+            "GET",
+            "/topics/{topic}",
+            _get,
+            CallDoc("Topics", "Show a topic and its partitions", {200: TopicDetails}, errors=(404,)),
+        ),
+        route(
+            gateway,
+            "DELETE",
+            "/topics/{topic}",
+            _delete,
+            CallDoc("Topics", "Delete a topic with its records and offsets", {200: Deleted}, errors=(400, 404)),
+        ),
+    ]

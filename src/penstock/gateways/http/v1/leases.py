@@ -1,0 +1,252 @@
+"""What a worker says about the records it holds: done, failed, still at it. And ``/v1/lease``, for workers that ask.
+
+ack, nack and extend name one record by ``offset``, or several of one partition by ``offsets``; either all of them count or none.
+An answer leaves once what it says is committed. What settles records is hot: the fast lane takes it too.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import ClientDisconnect
+from starlette.routing import Route
+from starlette.types import Receive
+
+from penstock.errors import PenstockError
+from penstock.gateways.http.server.answers import NO_CONTENT, Answer, json_answer
+from penstock.gateways.http.server.routing import Call, CallDoc, Done, HotHandler, Parameter, hot_route, refused
+from penstock.gateways.http.v1.models import (
+    AckCumulativeRequest,
+    AckRequest,
+    Count,
+    ExtendRequest,
+    LeasedRecords,
+    LeaseRequest,
+    NackRequest,
+    RecordRequest,
+    RecordsRequest,
+    WorkerRequest,
+)
+from penstock.gateways.http.v1.record import consumed
+from penstock.gateways.http.v1.requests import names_of, read, refuse, require_topic
+from penstock.operations.queues import Ack, AckUpTo, Delivery, Extend, Lease, Nack
+
+if TYPE_CHECKING:
+    from penstock.gateways.http.server.gateway import HttpGateway
+
+TAG: Final = "v1: queues"
+OFFSETS_MAX: Final = 10_000
+"""Records that one call may name: as many as a queue has in flight unless it is told otherwise."""
+LEASE_RECORDS_MAX: Final = 1_000
+"""Records that one call of /v1/lease may give: the answer is one body."""
+WAIT_MS_MAX: Final = 60_000
+"""The longest that /v1/lease may wait: whoever waits between us and the client gives up at some time too."""
+
+
+def ack(call: Call, done: Done) -> None:
+    """POST /v1/ack."""
+    request = read(AckRequest, call.query, call.body)
+    names = names_of(request)
+    partition, offsets = _place(call, names.topic, request)
+    call.gateway.broker.begin(Ack(*names, partition, offsets), call.caller, Settled(call, done))
+
+
+def nack(call: Call, done: Done) -> None:
+    """POST /v1/nack."""
+    request = read(NackRequest, call.query, call.body)
+    names = names_of(request)
+    partition, offsets = _place(call, names.topic, request)
+    reason = (request.reason or request.error or "").strip()
+    call.gateway.broker.begin(Nack(*names, partition, offsets, reason), call.caller, Settled(call, done))
+
+
+def ack_cumulative(call: Call, done: Done) -> None:
+    """POST /v1/ack-cumulative."""
+    request = read(AckCumulativeRequest, call.query, call.body)
+    names = names_of(request)
+    partition, (offset,) = _place(call, names.topic, request)
+    call.gateway.broker.begin(AckUpTo(*names, partition, offset), call.caller, Settled(call, done))
+
+
+def extend(call: Call, done: Done) -> None:
+    """POST /v1/extend."""
+    request = read(ExtendRequest, call.query, call.body)
+    names = names_of(request)
+    partition, offsets = _place(call, names.topic, request)
+    lease_ms = lease_ms_of(call, request.lease_ms)
+    call.gateway.broker.begin(Extend(*names, partition, offsets, lease_ms), call.caller, Settled(call, done))
+
+
+def lease(call: Call, done: Done) -> None:
+    """POST /v1/lease."""
+    request = read(LeaseRequest, call.query, call.body)
+    names = names_of(request)
+    require_topic(call, names.topic)
+    if not 1 <= request.max_records <= LEASE_RECORDS_MAX:
+        raise refuse(f"max_records must be from 1 to {LEASE_RECORDS_MAX}")
+    if request.wait_ms > WAIT_MS_MAX:
+        raise refuse(f"wait_ms must be at most {WAIT_MS_MAX}; to wait longer, repeat the request")
+
+    def leased(found: Sequence[Delivery] | PenstockError) -> None:
+        if isinstance(found, PenstockError):
+            done(refused(call.gateway, call.path, found))
+            return
+        answer = json_answer(LeasedRecords([consumed(each, until=True) for each in found]))
+        if found:
+            call.gateway.broker.meters.gave_out(names.topic, call.caller.gateway, len(found), len(answer.body))
+        done(answer)
+
+    asked = Lease(*names, request.max_records, lease_ms_of(call, request.lease_ms), request.wait_ms)
+    # A waiting client that leaves must not be leased anything.
+    call.cancel = call.gateway.broker.begin(asked, call.caller, leased)
+
+
+async def _lease_through_asgi(call: Call) -> Answer:
+    assert call.request is not None
+    answered: asyncio.Future[Answer] = call.gateway.loop.create_future()
+    lease(call, lambda answer: None if answered.done() else answered.set_result(answer))
+    if not answered.done():
+        await _whichever_first(answered, call.request.receive)
+        if not answered.done():
+            if call.cancel is not None:
+                call.cancel()
+            raise ClientDisconnect
+    return answered.result()
+
+
+async def _whichever_first(future: asyncio.Future[Any], receive: Receive) -> None:
+    """Until the future is done or the client is gone."""
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    watching = asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait({future, watching}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        watching.cancel()
+
+
+def lease_ms_of(call: Call, lease_ms: int) -> int:
+    """How long a lease is to run: as told, or as the broker is configured."""
+    settings = call.gateway.broker.queues.settings
+    if lease_ms > settings.lease_ms_max:
+        raise refuse(f"invalid lease_ms: {settings.lease_ms_max} is the limit; extend the lease while you work")
+    return lease_ms or settings.lease_ms
+
+
+def _place(call: Call, topic: str, request: RecordRequest) -> tuple[int, list[int]]:
+    """The partition and the offsets that are meant."""
+    partition, offset = request.partition, request.offset
+    several = request.offsets if isinstance(request, RecordsRequest) else None
+    if partition is None or (offset is None and not several):
+        raise refuse("partition and offset are required")
+    if several is not None:
+        if offset is not None:
+            raise refuse("specify offset or offsets, not both")
+        if len(several) > OFFSETS_MAX:
+            raise refuse(f"a request can have at most {OFFSETS_MAX} offsets; send the rest in another request")
+        # Twice the same is once the same; the order says nothing.
+        offsets = sorted(set(several))
+    else:
+        assert offset is not None
+        offsets = [offset]
+    if partition >= require_topic(call, topic):
+        raise refuse("partition out of range")
+    return partition, offsets
+
+
+class Settled:
+    """Answers once the queue has said yes or no."""
+
+    __slots__ = ("_call", "_done")
+
+    def __init__(self, call: Call, done: Done) -> None:
+        self._call = call
+        self._done = done
+
+    def __call__(self, error: PenstockError | None) -> None:
+        """The queue has decided."""
+        self._done(NO_CONTENT if error is None else refused(self._call.gateway, self._call.path, error))
+
+
+_WORKER: Final = (
+    Parameter("topic", str, "the topic", required=False),
+    Parameter("group", str, "the consumer group"),
+    Parameter("owner", str, "your name in the group"),
+)
+_RECORD: Final = (
+    *_WORKER,
+    Parameter("partition", Count, "the record's partition"),
+    Parameter("offset", Count, "the record's offset"),
+)
+_SEVERAL: Final = Parameter("offsets", str, "several offsets, separated by commas, instead of offset")
+_LEASE_MS: Final = Parameter("lease_ms", Count, "the duration of the lease; default 2000")
+_BOTH_WAYS: Final = "The fields go in the query string or in a body."
+
+
+def routes(gateway: "HttpGateway") -> list[Route]:
+    """POST /v1/ack, /v1/nack, /v1/ack-cumulative, /v1/extend and /v1/lease."""
+
+    def hot(
+        path: str,
+        handler: HotHandler,
+        summary: str,
+        body: type[WorkerRequest],
+        parameters: Sequence[Parameter],
+    ) -> Route:
+        operation = CallDoc(
+            TAG,
+            summary,
+            {204: None},
+            errors=(400, 409),
+            description=_BOTH_WAYS,
+            parameters=parameters,
+            body=body,
+            body_required=False,
+        )
+        return hot_route(gateway, "POST", path, handler, operation)
+
+    reason = Parameter("reason", str, "the reason of the failure; error is an alias")
+    return [
+        hot("/v1/ack", ack, "Ack records that you hold", AckRequest, (*_RECORD, _SEVERAL)),
+        hot("/v1/nack", nack, "Nack records that failed", NackRequest, (*_RECORD, _SEVERAL, reason)),
+        hot(
+            "/v1/ack-cumulative",
+            ack_cumulative,
+            "Ack all records of a partition that you hold, up to this one",
+            AckCumulativeRequest,
+            _RECORD,
+        ),
+        hot(
+            "/v1/extend",
+            extend,
+            "Renew a lease for lease_ms from now",
+            ExtendRequest,
+            (*_RECORD, _SEVERAL, _LEASE_MS),
+        ),
+        hot_route(
+            gateway,
+            "POST",
+            "/v1/lease",
+            lease,
+            CallDoc(
+                TAG,
+                "Lease some records, once",
+                {200: LeasedRecords},
+                errors=(400,),
+                description=f"{_BOTH_WAYS} The leases do not depend on the connection.",
+                parameters=(
+                    *_WORKER,
+                    Parameter("max_records", Count, "the maximum number of records; default 1"),
+                    _LEASE_MS,
+                    Parameter("wait_ms", Count, "how long to wait for the first record; default 0"),
+                ),
+                body=LeaseRequest,
+                body_required=False,
+            ),
+            _lease_through_asgi,
+            is_large=True,
+        ),
+    ]

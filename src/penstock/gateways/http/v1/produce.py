@@ -1,0 +1,168 @@
+"""POST /v1/produce: one record, with its envelope in its headers. It is answered once all in-sync replicas have it.
+
+A record with an idempotency key, in its envelope or as the header ``Idempotency-Key``, is appended once within the key's window;
+whoever sends it again is told where it is. A partition whose backlog is over its bound refuses records, and says for how long.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from starlette.routing import Route
+
+from penstock.core.publish import NewRecord, Placed, Results
+from penstock.core.queues.envelope import NO_ENVELOPE, write_envelope
+from penstock.errors import BacklogFull, PenstockError, Reason
+from penstock.gateways.http.server.answers import Answer, Refusal, UnknownTopicError, json_answer
+from penstock.gateways.http.server.routing import Call, CallDoc, Done, Parameter, hot_route, refused
+from penstock.gateways.http.tarantoolmq.message_models import Encoding
+from penstock.gateways.http.v1.models import Attempts, ErrorAnswer, Milliseconds, Produced, ProduceRequest
+from penstock.gateways.http.v1.record import bytes_of, envelope_in
+from penstock.gateways.http.v1.requests import NO_SUCH_TOPIC, PRODUCE_QUERY_FIELDS, read, refuse
+from penstock.operations.records import PublishedOnce, PublishOnce
+from penstock.types import Acks
+
+if TYPE_CHECKING:
+    from penstock.gateways.http.server.gateway import HttpGateway
+
+TAG: Final = "v1: queues"
+IDEMPOTENCY_KEY: Final = b"idempotency-key"
+
+
+def produce(call: Call, done: Done) -> None:
+    """POST /v1/produce."""
+    request = read(ProduceRequest, call.query, call.body)
+    topic = request.topic.strip()
+    if not topic or not request.value:
+        raise refuse("topic and value are required")
+    broker = call.gateway.broker
+    found = broker.topics.get(topic)
+    if found is None:
+        raise UnknownTopicError(topic, NO_SUCH_TOPIC)
+    value = bytes_of("value", request.value, request.encoding)
+    key = None if request.key is None else bytes_of("key", request.key, request.key_encoding)
+    envelope = NO_ENVELOPE
+    if request.envelope is not None:
+        now_ms = broker.clock.now_ms()
+        envelope = envelope_in(request.envelope, now_ms)
+        if envelope.deadline_ms is not None and envelope.deadline_ms <= now_ms:
+            raise PenstockError(Reason.DEADLINE_EXCEEDED, "message deadline exceeded")
+        if envelope.partition_override is not None and not 0 <= envelope.partition_override < found.partition_count:
+            raise refuse("partition_override out of range")
+    headers = () if envelope is NO_ENVELOPE else write_envelope(envelope)
+    record = NewRecord(key, value, headers, envelope.partition_override)
+    once = envelope.idempotency_key or _header_key(call)
+    admit = broker.backlog.check if broker.backlog.is_on else None
+
+    if once is not None:
+
+        def placed_once(found: PublishedOnce | PenstockError) -> None:
+            if isinstance(found, PublishedOnce):
+                done(_answer(call, topic, Placed(found.partition, found.offset, found.timestamp_ms), found.duplicate))
+            else:
+                done(_answer(call, topic, found))
+
+        asked = PublishOnce(
+            topic, once, value, key, record.headers, envelope.partition_override, envelope.tenant_id or ""
+        )
+        broker.begin(asked, call.caller, placed_once)
+        return
+
+    def placed(results: Results) -> None:
+        done(_answer(call, topic, results[0]))
+
+    if admit is not None:
+        record = record._replace(partition=broker.publisher.choose_partition(found, record))
+        assert record.partition is not None
+        try:
+            admit(topic, record.partition)
+        except BacklogFull as error:
+            raise too_much(error) from error
+    broker.publisher.publish(call.caller, topic, (record,), Acks.ALL, placed)
+
+
+def too_much(error: BacklogFull) -> Refusal:
+    """429, with what a client needs to know to come again."""
+    seconds = -(-error.retry_after_ms // 1000)
+    return Refusal(
+        429,
+        error.text,
+        headers=((b"retry-after", b"%d" % seconds),),
+        more={"reason": error.bound.value, "retry_after_ms": error.retry_after_ms},
+    )
+
+
+def _header_key(call: Call) -> str | None:
+    given = call.header(IDEMPOTENCY_KEY)
+    if given is None:
+        return None
+    try:
+        return given.decode().strip() or None
+    except UnicodeDecodeError:
+        raise refuse("invalid Idempotency-Key: give UTF-8") from None
+
+
+def _answer(call: Call, topic: str, result: Placed | PenstockError, duplicate: bool = False) -> Answer:
+    if isinstance(result, Placed):
+        produced = Produced("produced", topic, result.partition, result.offset)
+        if duplicate:
+            produced = Produced("produced", topic, result.partition, result.offset, duplicate=True)
+        return json_answer(produced)
+    return refused(call.gateway, call.path, too_much(result) if isinstance(result, BacklogFull) else result)
+
+
+def routes(gateway: "HttpGateway") -> list[Route]:
+    """POST /v1/produce."""
+    return [
+        hot_route(
+            gateway,
+            "POST",
+            "/v1/produce",
+            produce,
+            CallDoc(
+                TAG,
+                "Publish a record to a topic",
+                {200: Produced, 429: ErrorAnswer},
+                errors=(400,),
+                description="The fields go in the query string, flat, or in a body. A known idempotency key appends nothing and returns the position of the first record, with duplicate: true.",
+                parameters=(
+                    *(
+                        Parameter(name, _MODELS.get(name, str), _DESCRIPTIONS.get(name, ""))
+                        for name in PRODUCE_QUERY_FIELDS
+                    ),
+                    Parameter("Idempotency-Key", description="as idempotency_key in the envelope", where="header"),
+                ),
+                body=ProduceRequest,
+                body_required=False,
+                headers={429: {"Retry-After": "seconds after which to try again"}},
+            ),
+        )
+    ]
+
+
+_MODELS: Final[Mapping[str, object]] = {
+    "encoding": Encoding,
+    "key_encoding": Encoding,
+    "partition_override": int,
+    "deadline_ms": Milliseconds,
+    "delay_ms": Milliseconds,
+    "not_before_ms": Milliseconds,
+    "retry_max_attempts": Attempts,
+    "retry_backoff_ms": Milliseconds,
+    "retry_max_backoff_ms": Milliseconds,
+}
+_DESCRIPTIONS: Final = {
+    "topic": "the topic, which must exist",
+    "key": "records with the same key go to the same partition",
+    "value": "the value",
+    "encoding": "base64: the value is bytes",
+    "key_encoding": "base64: the key is bytes",
+    "deadline": "RFC 3339; the record is not delivered after this time",
+    "deadline_ms": "the same as unix time in milliseconds",
+    "delay_ms": "delivered this much later",
+    "not_before_ms": "unix time in milliseconds; not delivered before it",
+    "partition_override": "the partition, instead of the key's",
+    "retry_max_attempts": "attempts before the record becomes a dead letter; 0: no limit",
+    "retry_backoff_ms": "the backoff after the first failure; doubled after each further one",
+    "retry_max_backoff_ms": "the longest backoff",
+    "idempotency_key": "a record with a key that is known is not appended again",
+}

@@ -1,0 +1,226 @@
+"""How queues stand, under ``/v1``: all of them, one of them, the records in it, and why a record is not being delivered."""
+
+from typing import TYPE_CHECKING, Final
+
+from msgspec import UNSET, Struct, UnsetType
+from starlette.routing import Route
+
+from penstock.core.publish import record_id
+from penstock.gateways.http.server.answers import Answer, json_answer
+from penstock.gateways.http.server.routing import Call, CallDoc, Parameter, route
+from penstock.gateways.http.v1.models import Count, EnvelopeOut, NoFields, PeekRequest, StatesRequest, WhyRequest
+from penstock.gateways.http.v1.record import envelope_out
+from penstock.gateways.http.v1.requests import read, refuse
+from penstock.operations.queues import (
+    DescribeQueue,
+    DescribeStates,
+    ExplainRecord,
+    KnownStates,
+    ListQueues,
+    PeekedRecord,
+    PeekQueue,
+    QueueStatus,
+    RecordState,
+    WhyState,
+)
+from penstock.text import text_of
+
+if TYPE_CHECKING:
+    from penstock.gateways.http.server.gateway import HttpGateway
+
+TAG: Final = "v1: queues"
+PEEKED_MAX: Final = 1_000
+"""Records in one answer."""
+
+
+class QueueList(Struct, frozen=True):
+    """GET /v1/queues."""
+
+    queues: tuple[QueueStatus, ...]
+
+
+class Peeked(Struct, frozen=True):
+    """An unfinished record of a queue. ``until_ms`` is when its lease or its wait ends, if it has one."""
+
+    topic: str
+    partition: int
+    offset: int
+    state: RecordState
+    attempts: int
+    key: str
+    value: str | None
+    last_error: str
+    timestamp: int
+    owner: str | UnsetType = UNSET
+    until_ms: int | UnsetType = UNSET
+    envelope: EnvelopeOut | UnsetType = UNSET
+    encoding: str | UnsetType = UNSET
+    key_encoding: str | UnsetType = UNSET
+
+
+class PeekedRecords(Struct, frozen=True):
+    """GET /v1/queues/{topic}/{group}/peek."""
+
+    records: list[Peeked]
+
+
+class WhyAnswer(Struct, frozen=True, rename={"record_id": "id"}):
+    """GET /v1/why: a word for programs, a sentence for people, and the facts in it."""
+
+    record_id: str
+    topic: str
+    partition: int
+    offset: int
+    group: str
+    state: WhyState
+    sentence: str
+    owner: str | UnsetType = UNSET
+    until_ms: int | UnsetType = UNSET
+    attempts: int | UnsetType = UNSET
+    last_error: str | UnsetType = UNSET
+
+
+async def _queues(call: Call) -> Answer:
+    read(NoFields, call.query, b"")
+    return json_answer(QueueList(await call.do(ListQueues())))
+
+
+async def _queue(call: Call) -> Answer:
+    read(NoFields, call.query, b"")
+    return json_answer(await call.do(DescribeQueue(*_named(call))))
+
+
+async def _peek(call: Call) -> Answer:
+    request = read(PeekRequest, call.query, b"")
+    if not 1 <= request.max_records <= PEEKED_MAX:
+        raise refuse(f"max_records must be from 1 to {PEEKED_MAX}")
+    found = await call.do(PeekQueue(*_named(call), request.max_records))
+    return json_answer(PeekedRecords([_peeked(record) for record in found]))
+
+
+async def _states(call: Call) -> Answer:
+    request = read(StatesRequest, call.query, b"")
+    if request.partition is None:
+        raise refuse("partition is required")
+    asked = DescribeStates(*_named(call), request.partition, request.offset)
+    return json_answer(await call.do(asked))
+
+
+def _named(call: Call) -> tuple[str, str]:
+    return call.params["topic"], call.params["group"]
+
+
+def _peeked(record: PeekedRecord) -> Peeked:
+    key, key_encoding = text_of(record.key or b"")
+    value, encoding = text_of(record.value)
+    return Peeked(
+        record.topic,
+        record.partition,
+        record.offset,
+        record.state,
+        record.attempts,
+        key,
+        value,
+        record.last_error or "",
+        record.timestamp,
+        owner=record.owner or UNSET,
+        until_ms=record.until_ms or UNSET,
+        envelope=envelope_out(record.headers),
+        encoding=encoding or UNSET,
+        key_encoding=key_encoding or UNSET,
+    )
+
+
+async def _why(call: Call) -> Answer:
+    request = read(WhyRequest, call.query, b"")
+    topic, group = request.topic.strip(), request.group.strip()
+    partition, offset = request.partition, request.offset
+    if not topic or not group or partition is None or offset is None:
+        raise refuse("topic, group, partition and offset are required")
+    why = await call.do(ExplainRecord(topic, partition, offset, group))
+    return json_answer(
+        WhyAnswer(
+            record_id(topic, partition, offset),
+            topic,
+            partition,
+            offset,
+            group,
+            why.state,
+            why.sentence,
+            owner=UNSET if why.owner is None else why.owner,
+            until_ms=UNSET if why.until_ms is None else why.until_ms,
+            attempts=UNSET if why.attempts is None else why.attempts,
+            last_error=UNSET if why.last_error is None else why.last_error,
+        )
+    )
+
+
+def routes(gateway: "HttpGateway") -> list[Route]:
+    """GET /v1/queues, /v1/queues/{topic}/{group}, its /peek and /states, and /v1/why."""
+    return [
+        route(
+            gateway,
+            "GET",
+            "/v1/queues",
+            _queues,
+            CallDoc(TAG, "Show the state of all queues", {200: QueueList}, errors=(400,)),
+        ),
+        # Before the queue itself: a group may have slashes in its name.
+        route(
+            gateway,
+            "GET",
+            "/v1/queues/{topic}/{group:path}/peek",
+            _peek,
+            CallDoc(
+                TAG,
+                "Show the unfinished records of a queue, without changing anything",
+                {200: PeekedRecords},
+                errors=(400, 404),
+                parameters=(
+                    Parameter("max_records", Count, f"the maximum number of records, up to {PEEKED_MAX}; default 100"),
+                ),
+            ),
+        ),
+        route(
+            gateway,
+            "GET",
+            "/v1/queues/{topic}/{group:path}/states",
+            _states,
+            CallDoc(
+                TAG,
+                "Show the states of the records of a partition, without the records",
+                {200: KnownStates},
+                errors=(400, 404),
+                description="The response is limited; to continue, use its `next_offset`.",
+                parameters=(
+                    Parameter("partition", Count, "the partition", required=True),
+                    Parameter("offset", Count, "only records from this offset on"),
+                ),
+            ),
+        ),
+        route(
+            gateway,
+            "GET",
+            "/v1/queues/{topic}/{group:path}",
+            _queue,
+            CallDoc(TAG, "Show the state of a queue", {200: QueueStatus}, errors=(400, 404)),
+        ),
+        route(
+            gateway,
+            "GET",
+            "/v1/why",
+            _why,
+            CallDoc(
+                TAG,
+                "Explain in one sentence why a record is not delivered",
+                {200: WhyAnswer},
+                errors=(400,),
+                parameters=(
+                    Parameter("topic", str, "the topic", required=True),
+                    Parameter("partition", Count, "the record's partition", required=True),
+                    Parameter("offset", Count, "the record's offset", required=True),
+                    Parameter("group", str, "the consumer group", required=True),
+                ),
+            ),
+        ),
+    ]

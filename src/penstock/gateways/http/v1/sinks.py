@@ -1,0 +1,206 @@
+"""Exactly-once sinks, under ``/v1``: open one, commit or abort what is staged in it, look at it, delete it.
+
+Staging itself is a plain Kafka produce to the sink's staging topic. A commit that takes longer than a request may is answered
+504 and goes on; whoever asks again hears how it ended.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from uuid import UUID
+
+from msgspec import Meta, Struct
+from starlette.routing import Route
+
+from penstock.gateways.http.server.answers import NO_CONTENT, Answer, json_answer
+from penstock.gateways.http.server.routing import Call, CallDoc, route
+from penstock.gateways.http.v1.models import Count, Milliseconds, NoFields, Request
+from penstock.gateways.http.v1.requests import decode, read, refuse
+from penstock.limits import SINK_REMEMBER_MS_MIN, SINK_STAGED_MAX
+from penstock.operations.sinks import (
+    AbortedBatch,
+    AbortSink,
+    CommitSink,
+    CommittedBatch,
+    DeleteSink,
+    DescribeSink,
+    ListSinks,
+    OpenedSink,
+    OpenSink,
+    SinkPart,
+    SinkStatus,
+)
+
+if TYPE_CHECKING:
+    from penstock.gateways.http.server.gateway import HttpGateway
+
+TAG: Final = "v1: sinks"
+Staged = Annotated[
+    tuple[Count, Count, Count], Meta(description="staging partition, base offset and number of records: whole batches")
+]
+
+
+_BOUNDED: Final = Meta(extra_json_schema={"maxItems": SINK_STAGED_MAX})
+"""The core counts: it can say what to do."""
+
+
+class PartIn(Request, frozen=True):
+    """What goes to one partition, in this order."""
+
+    topic: str
+    partition: Count
+    staged: Annotated[list[Staged], _BOUNDED]
+
+
+class OpenIn(Request, frozen=True):
+    """POST /v1/sinks/{sink}/open."""
+
+    remember_ms: (
+        Annotated[
+            Milliseconds,
+            Meta(
+                description=f"how long the sink is remembered when it is not used: at most sinks.remember_ms, which is the default; at least {SINK_REMEMBER_MS_MIN}"
+            ),
+        ]
+        | None
+    ) = None
+
+
+class CommitIn(Request, frozen=True):
+    """POST /v1/sinks/{sink}/commit."""
+
+    batch_id: Count
+    parts: Annotated[list[PartIn], _BOUNDED]
+    staging_id: (
+        Annotated[
+            UUID,
+            Meta(
+                description="the staging_id that open returned; the commit is refused if that staging topic no longer exists"
+            ),
+        ]
+        | None
+    ) = None
+
+
+class AbortIn(Request, frozen=True):
+    """POST /v1/sinks/{sink}/abort."""
+
+    batch_id: Count
+
+
+class SinkList(Struct, frozen=True):
+    """GET /v1/sinks."""
+
+    sinks: tuple[SinkStatus, ...]
+
+
+async def _open(call: Call) -> Answer:
+    request = read(OpenIn, call.query, call.body)
+    return json_answer(await call.do(OpenSink(call.params["sink"], request.remember_ms)))
+
+
+async def _commit(call: Call) -> Answer:
+    request = _body(CommitIn, call)
+    parts = [SinkPart(part.topic, part.partition, part.staged) for part in request.parts]
+    return json_answer(await call.do(CommitSink(call.params["sink"], request.batch_id, parts, request.staging_id)))
+
+
+async def _abort(call: Call) -> Answer:
+    request = _body(AbortIn, call)
+    return json_answer(await call.do(AbortSink(call.params["sink"], request.batch_id)))
+
+
+R = TypeVar("R", bound=Request)
+
+
+def _body(model: type[R], call: Call) -> R:
+    if call.query or not call.body:
+        raise refuse("send the request as a JSON body")
+    return decode(model, call.body)
+
+
+async def _delete(call: Call) -> Answer:
+    read(NoFields, call.query, call.body)
+    await call.do(DeleteSink(call.params["sink"]))
+    return NO_CONTENT
+
+
+async def _list(call: Call) -> Answer:
+    read(NoFields, call.query, b"")
+    return json_answer(SinkList(await call.do(ListSinks())))
+
+
+async def _status(call: Call) -> Answer:
+    read(NoFields, call.query, b"")
+    return json_answer(await call.do(DescribeSink(call.params["sink"])))
+
+
+def routes(gateway: "HttpGateway") -> list[Route]:
+    """POST /v1/sinks/{sink}/open, /commit and /abort; GET /v1/sinks; GET and DELETE /v1/sinks/{sink}."""
+    return [
+        route(
+            gateway,
+            "POST",
+            "/v1/sinks/{sink}/open",
+            _open,
+            CallDoc(
+                TAG,
+                "Open an exactly-once sink: create it and its staging topic if they do not exist",
+                {200: OpenedSink},
+                errors=(400, 429, 504),
+                body=OpenIn,
+                body_required=False,
+            ),
+        ),
+        route(
+            gateway,
+            "POST",
+            "/v1/sinks/{sink}/commit",
+            _commit,
+            CallDoc(
+                TAG,
+                "Append the staged records to their topics, all of them and exactly once",
+                {200: CommittedBatch},
+                errors=(400, 404, 409, 429, 504),
+                description="A batch id that is not greater than the last one appends nothing. After a 503 or 504 the commit may still be running: repeat it to get the result.",
+                body=CommitIn,
+            ),
+        ),
+        route(
+            gateway,
+            "POST",
+            "/v1/sinks/{sink}/abort",
+            _abort,
+            CallDoc(
+                TAG,
+                "Discard what is staged, unless the batch is committed or being committed",
+                {200: AbortedBatch},
+                errors=(400, 404, 409, 504),
+                body=AbortIn,
+            ),
+        ),
+        route(
+            gateway,
+            "GET",
+            "/v1/sinks",
+            _list,
+            CallDoc(TAG, "Show the state of all sinks", {200: SinkList}, (400,)),
+        ),
+        route(
+            gateway,
+            "GET",
+            "/v1/sinks/{sink}",
+            _status,
+            CallDoc(TAG, "Show the state of a sink", {200: SinkStatus}, errors=(400, 404)),
+        ),
+        route(
+            gateway,
+            "DELETE",
+            "/v1/sinks/{sink}",
+            _delete,
+            CallDoc(
+                TAG,
+                "Delete a sink, what is staged in it, and the memory of its commits",
+                {204: None},
+                errors=(400, 404, 409, 504),
+            ),
+        ),
+    ]
