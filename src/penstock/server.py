@@ -137,7 +137,6 @@ class Server:
         cluster_node: NodeRunner | None = None
         if opened is not None:
             cluster_node = self._cluster_node(broker, commit, opened, listeners)
-            assert broker.cluster is not None
             broker.cluster.replicas.on_failed.append(self.on_failed)
             membership = cluster_node.membership
             self._problem = lambda: membership.problem

@@ -13,7 +13,8 @@ import msgspec
 from penstock.address import Address
 from penstock.cluster.agreement import agree
 from penstock.cluster.node import NodeRunner
-from penstock.core.broker import Broker, ClusterSide
+from penstock.core.broker import Broker
+from penstock.core.cluster.side import ClusterSide
 from penstock.core.partitions.replica import Replica
 from penstock.core.topics.records import PartitionRecord
 from penstock.core.topics.topics import NewTopic, Topic

@@ -8,8 +8,8 @@ from uuid import UUID
 import msgspec
 
 from penstock.address import Address
-from penstock.core.broker import ClusterSide
 from penstock.core.cluster.image import CONTROLLER_KEY, ControllerRecord, NodeRecord, node_key
+from penstock.core.cluster.side import ClusterSide
 from penstock.core.partitions.partition import Partition
 from penstock.core.topics.records import PartitionRecord, encode, partition_key
 from penstock.core.topics.topics import NewTopic, Topic

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from penstock.core.broker import Broker, ClusterSide
+from penstock.core.broker import Broker
 from penstock.core.cluster.decisions import Decision, Seat, balance, decide_all, touched
 from penstock.core.cluster.image import CONTROLLER_KEY, ControllerRecord
 from penstock.core.cluster.moves import MovePlan, factor_of
@@ -72,9 +72,8 @@ class Controller:
     """Stands for election for as long as the node runs, and does the work when it is elected."""
 
     def __init__(self, broker: Broker, store: SharedStore, membership: "Membership") -> None:
-        assert broker.cluster is not None
         self._broker = broker
-        self._cluster: ClusterSide = broker.cluster
+        self._cluster: Final = broker.cluster
         self._store = store
         self._membership = membership
         self._balance_seconds = broker.settings.cluster.balance_ms / 1000

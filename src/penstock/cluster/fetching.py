@@ -21,7 +21,7 @@ from typing import Final
 from uuid import UUID
 
 from penstock.cluster.links import Identity, Link
-from penstock.core.broker import Broker, ClusterSide
+from penstock.core.broker import Broker
 from penstock.core.cluster.follower import Follower
 from penstock.core.cluster.in_sync import OBSERVES
 from penstock.core.cluster.receiving import Receiving
@@ -420,9 +420,8 @@ class Fetching:
     """All that this node copies."""
 
     def __init__(self, broker: Broker, identity: Callable[[], Identity]) -> None:
-        assert broker.cluster is not None
         self._broker = broker
-        self._cluster: ClusterSide = broker.cluster
+        self._cluster: Final = broker.cluster
         self._identity = identity
         self._buffers = BufferPool()
         self._receiving = Receiving(broker.node_id, broker.cluster.replicas, broker.topics, broker.clock)

@@ -14,7 +14,7 @@ from collections.abc import Coroutine
 from typing import Final
 
 from penstock.cluster.batched_puts import BatchedPuts
-from penstock.core.broker import Broker, ClusterSide
+from penstock.core.broker import Broker
 from penstock.core.cluster.image import node_key
 from penstock.core.cluster.in_sync import InSync, InSyncChange
 from penstock.core.cluster.records import given_up, joined, without
@@ -38,9 +38,8 @@ class InSyncChanges:
     """The changes that the leaders of this node want."""
 
     def __init__(self, broker: Broker, store: SharedStore) -> None:
-        assert broker.cluster is not None
         self._broker = broker
-        self._cluster: ClusterSide = broker.cluster
+        self._cluster: Final = broker.cluster
         self._store = store
         self._lag_ms_max = broker.settings.cluster.lag_ms_max
         self._puts = BatchedPuts(store)
@@ -73,7 +72,7 @@ class InSyncChanges:
     def consider(self, partition: Partition) -> None:
         """A follower has told how far it is: perhaps it can join."""
         in_sync = partition.in_sync
-        if in_sync is None or in_sync.is_changing or partition.gone:
+        if in_sync.is_changing or partition.gone:
             return
         change = in_sync.wanted(
             partition.high_watermark,

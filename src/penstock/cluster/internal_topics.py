@@ -23,7 +23,6 @@ class InternalTopics:
     """A chore of the controller."""
 
     def __init__(self, broker: Broker, patience_ms: int = PATIENCE_MS) -> None:
-        assert broker.cluster is not None
         self._broker = broker
         self._nodes = broker.cluster.nodes
         self._patience_ms = patience_ms

@@ -17,7 +17,7 @@ from penstock.cluster.membership import Membership
 from penstock.cluster.remote import RemotePeers
 from penstock.cluster.router import OperationRouter
 from penstock.cluster.watching import Watching
-from penstock.core.broker import Broker, ClusterSide
+from penstock.core.broker import Broker
 from penstock.core.cluster.image import NodeRecord
 from penstock.core.topics.records import partition_key
 from penstock.gateways.peers.gateway import PeerGateway
@@ -41,9 +41,8 @@ class NodeRunner:
         listeners: Mapping[str, Address],
     ) -> None:
         """``listeners`` is what other nodes and clients are told to connect to; ``peer`` must be among them."""
-        assert broker.cluster is not None
         self._broker = broker
-        self._cluster: ClusterSide = broker.cluster
+        self._cluster: Final = broker.cluster
         settings = broker.settings.cluster
         self._handover_seconds = settings.handover_ms / 1000
         self._secret = broker.cluster.secret = secret
@@ -71,6 +70,8 @@ class NodeRunner:
         self.controller: Final = Controller(broker, store, self.membership)
         self.watching: Final = Watching(broker, store, self._identity)
         self.controller.chores.append(InternalTopics(broker).make)
+        # The metadata store may be away when producers ask for ids.
+        self._cluster.replicas.on_lead.append(lambda _: broker.prepare_ids())
 
     def _identity(self) -> Identity:
         return Identity(self._broker.node_id, self.membership.epoch, self._secret)

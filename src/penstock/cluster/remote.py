@@ -13,11 +13,12 @@ from functools import partial
 from typing import Final
 
 from penstock.cluster.links import Identity, Link
-from penstock.core.broker import Broker, ClusterSide
+from penstock.core.broker import Broker
 from penstock.core.cluster.replicas import TopicIdPartition
 from penstock.core.groups.requests import PartitionKey
-from penstock.core.partitions.peers import AppendedOnce, CommittedDone, Produced, StatusDone
-from penstock.core.partitions.status import NO_PRODUCER, PartitionStatus, ProducerQuery, partition_status
+from penstock.core.partitions.local_peers import LocalPeers
+from penstock.core.partitions.peers import AppendedOnce, AppendedRecords, CommittedDone, Produced, StatusDone
+from penstock.core.partitions.status import NO_PRODUCER, PartitionStatus, ProducerQuery
 from penstock.core.topics.names import OFFSETS_TOPIC
 from penstock.core.topics.records import NO_LEADER
 from penstock.core.topics.topics import Topic
@@ -114,9 +115,9 @@ class RemotePeers:
     """All lines of this node."""
 
     def __init__(self, broker: Broker, identity: Callable[[], Identity]) -> None:
-        assert broker.cluster is not None
         self._broker = broker
-        self._cluster: ClusterSide = broker.cluster
+        self._cluster: Final = broker.cluster
+        self._here: Final = LocalPeers(broker)
         self._identity = identity
         self._lines: dict[TopicIdPartition, _LeaderQueue] = {}
         self._links: dict[NodeId, Link] = {}
@@ -155,18 +156,12 @@ class RemotePeers:
 
     def produce(self, topic: Topic, index: int, batch: bytearray, acks: Acks, done: Produced) -> None:
         """Have a batch appended."""
-        appends = self._cluster.appends
-
-        def here(answered: Answered) -> None:
-            partition = self._cluster.replicas.leader(topic, index)
-            appends.append(partition, batch, acks, partial(_several, answered))
-
         self._add(
             topic,
             index,
             PeerApi.APPEND,
             lambda epoch: AppendHead(topic.topic_id.bytes, index, epoch, acks),
-            here,
+            lambda answered: self._here.produce(topic, index, batch, acks, partial(_several, answered)),
             partial(_single, done),
             batch,
         )
@@ -183,18 +178,19 @@ class RemotePeers:
         """Have those records appended that are not there."""
         noted = [search_from] if isinstance(search_from, int) else list(search_from)
 
-        def here(answered: Answered) -> None:
-            partition = self._cluster.replicas.leader(topic, index)
-            # A second try, elsewhere perhaps, begins with the batch as it came.
-            self._cluster.appends.append_once(partition, bytearray(batch), header, noted, answered)
+        def received(numbers: list[int] | PenstockError) -> None:
+            done(numbers if isinstance(numbers, PenstockError) else AppendedRecords(numbers[:-1], numbers[-1]))
 
         self._add(
             topic,
             index,
             PeerApi.APPEND_ONCE,
             lambda epoch: AppendOnceHead(topic.topic_id.bytes, index, epoch, header, noted),
-            here,
-            done,
+            # A second try, perhaps on another node, begins with the batch as it came.
+            lambda answered: self._here.append_once(
+                topic, index, bytearray(batch), header, noted, partial(_appended_once, answered)
+            ),
+            received,
             batch,
         )
 
@@ -204,7 +200,12 @@ class RemotePeers:
         """Ask how a partition stands."""
 
         def here(answered: Answered) -> None:
-            answered(list(partition_status(self._cluster.replicas.leader(topic, index), producer)))
+            self._here.partition_status(
+                topic,
+                index,
+                lambda found: answered(found if isinstance(found, PenstockError) else list(found)),
+                producer,
+            )
 
         def received(numbers: list[int] | PenstockError) -> None:
             done(numbers if isinstance(numbers, PenstockError) else PartitionStatus(*numbers))
@@ -227,8 +228,7 @@ class RemotePeers:
             return
 
         def here(answered: Answered) -> None:
-            self._cluster.replicas.leader(topic, offsets_partition)
-            answered(self._broker.groups.committed(offsets_partition, group, key))
+            self._here.committed(offsets_partition, group, key, partial(_several, answered))
 
         def received(numbers: list[int] | PenstockError) -> None:
             done(numbers if isinstance(numbers, PenstockError) else next(iter(numbers), None))
@@ -445,8 +445,15 @@ def _give_up(answer: "asyncio.Future[memoryview]") -> None:
         answer.set_exception(PenstockError(Reason.LINK_LOST, "another node did not answer in time"))
 
 
-def _several(answered: Answered, offset: int | PenstockError) -> None:
-    answered(offset if isinstance(offset, PenstockError) else [offset])
+def _appended_once(answered: Answered, found: AppendedRecords | PenstockError) -> None:
+    answered(found if isinstance(found, PenstockError) else [*found.offsets, found.appended_from])
+
+
+def _several(answered: Answered, offset: int | PenstockError | None) -> None:
+    if isinstance(offset, PenstockError):
+        answered(offset)
+    else:
+        answered([] if offset is None else [offset])
 
 
 def _single(done: Produced, numbers: list[int] | PenstockError) -> None:

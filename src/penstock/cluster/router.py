@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.cluster.links import Identity, Link
 from penstock.core.access import Caller
-from penstock.core.broker import Broker, ClusterSide
+from penstock.core.broker import Broker
 from penstock.core.operations.door import ELSEWHERE, unexpected
 from penstock.core.operations.handling import MERGES, Cancel, Done, Flow, OnEnd, OnItems
 from penstock.core.operations.owners import owner_of, topic_of
@@ -59,9 +59,8 @@ class OperationRouter:
         self, broker: Broker, identity: Callable[[], Identity], problem: Callable[[], str | None] = lambda: None
     ) -> None:
         """``problem`` says why the metadata store cannot be reached, while it cannot."""
-        assert broker.cluster is not None
         self._broker = broker
-        self._cluster: ClusterSide = broker.cluster
+        self._cluster: Final = broker.cluster
         self._problem = problem
         self._identity = identity
         self._links: dict[NodeId, Link] = {}
@@ -92,7 +91,7 @@ class OperationRouter:
         if asked.belongs_to.kind is OwnerKind.EVERY:
             return False
         try:
-            return owner_of(self._broker, self._cluster, asked) == self._broker.node_id
+            return owner_of(self._broker, asked) == self._broker.node_id
         except PenstockError:
             return False
 
@@ -129,7 +128,7 @@ class OperationRouter:
         while True:
             is_remote = False
             try:
-                node = owner_of(self._broker, self._cluster, operation)
+                node = owner_of(self._broker, operation)
                 if node == self._broker.node_id:
                     return await self._broker.door.run(operation, caller)
                 is_remote = True
@@ -198,7 +197,7 @@ class OperationRouter:
             while True:
                 is_remote = False
                 try:
-                    node = owner_of(self._broker, self._cluster, stream)
+                    node = owner_of(self._broker, stream)
                     if node == self._broker.node_id:
                         return self._broker.door.start(stream, caller, on_items, on_end)
                     is_remote = True

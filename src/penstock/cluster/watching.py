@@ -16,7 +16,7 @@ from typing import Final
 from uuid import UUID
 
 from penstock.cluster.links import Identity, Link
-from penstock.core.broker import Broker, ClusterSide
+from penstock.core.broker import Broker
 from penstock.core.cluster.image import CONTROLLER_KEY, Node, node_key
 from penstock.errors import PenstockError
 from penstock.metadata.port import Compare, Delete, Operation, SharedStore
@@ -35,9 +35,8 @@ class Watching:
     """The processes that this node watches."""
 
     def __init__(self, broker: Broker, store: SharedStore, identity: Callable[[], Identity]) -> None:
-        assert broker.cluster is not None
         self._broker = broker
-        self._cluster: ClusterSide = broker.cluster
+        self._cluster: Final = broker.cluster
         self._store = store
         self._identity = identity
         self._tasks: dict[tuple[NodeId, int], asyncio.Task[None]] = {}

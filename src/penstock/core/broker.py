@@ -11,17 +11,8 @@ from uuid import UUID
 from penstock.address import Address
 from penstock.core.access import Access
 from penstock.core.awaited_groups import AwaitedGroups
-from penstock.core.broker_config import RECEIVING_RATE, SENDING_RATE
-from penstock.core.cluster import checkpoint
-from penstock.core.cluster.image import ClusterImage
-from penstock.core.cluster.metering import ReplicaMetering
-from penstock.core.cluster.observed import is_observed_id
-from penstock.core.cluster.placement import ClusterPlacer
-from penstock.core.cluster.reassignment import Reassignments
-from penstock.core.cluster.replicas import ReplicaEnvironment, Replicas, TopicIdPartition
 from penstock.core.cluster.rules import ALL, Rules
-from penstock.core.cluster.strays import Strays
-from penstock.core.coordinators.leading import Coordinators
+from penstock.core.cluster.side import ClusterSide
 from penstock.core.coordinators.runtime import Family, Shard
 from penstock.core.coordinators.topic import InternalTopic
 from penstock.core.dead_letters.dead_letters import DeadLetters
@@ -31,7 +22,7 @@ from penstock.core.groups.registry import GroupRegistry
 from penstock.core.idempotency.idempotency import Idempotency
 from penstock.core.operations.door import Door
 from penstock.core.partitions.backlog import Backlog
-from penstock.core.partitions.led_appends import LedAppends
+from penstock.core.partitions.local_peers import LocalPeers
 from penstock.core.partitions.partition import Partition
 from penstock.core.partitions.peers import Peers
 from penstock.core.partitions.producer_ids import ProducerIds
@@ -79,7 +70,6 @@ class Broker:
         report: Report,
         rules: Rules = ALL,
     ) -> None:
-        """When ``settings.cluster`` has a name, other nodes share the store, and this is one node of that cluster."""
         self.settings: Final = settings
         self.clock: Final = clock
         self.entropy: Final = entropy
@@ -87,6 +77,8 @@ class Broker:
         self.meters: Final = Meters()
         self.node_id: Final = NodeId(settings.server.node_id)
         self.cluster_id: Final = cluster_id
+        self.is_alone: Final = not settings.cluster.name
+        """Whether no other node shares the store, so that this one need not register to lead."""
         self.advertised: Final = settings.listeners.advertised_kafka
         self.topics: Final = Topics(store, clock, entropy, settings)
         self.configs: Final = DynamicConfigs(store, self.node_id, settings.topic_configs)
@@ -140,10 +132,9 @@ class Broker:
         self._partitions: dict[str, dict[int, Partition]] = {}
         self._names: dict[bytes, TopicName] = {}
         self._preparing_ids = False
-        self.cluster: Final = ClusterSide(self, store, rules) if settings.cluster.name else None
-        """What a node of a cluster has beside; None for a broker that is alone."""
-        self.peers: Peers | None = None
-        """How batches get to partitions that other nodes lead; None for a broker that is alone."""
+        self.cluster: Final = ClusterSide(self, store, rules)
+        self.peers: Peers = LocalPeers(self)
+        """Sends batches to the leaders of partitions. A node of a cluster replaces it by one that reaches other nodes."""
 
     @property
     def families(self) -> tuple[Family[Shard], ...]:
@@ -151,10 +142,7 @@ class Broker:
         return self.groups.family, self.queues.family, self.idempotency.family, self.sinks.family
 
     async def start(self) -> None:
-        """Read the agreed state, recover what a crash left, and load the groups.
-
-        A node of a cluster leads and loads nothing yet: it does when it is registered, and named by the records.
-        """
+        """Read the agreed state, and recover what a crash left. A broker that is alone leads and serves everything when this returns."""
         await self.configs.load()
         self._configs_changed()
         self.configs.on_changed.append(self._configs_changed)
@@ -167,25 +155,17 @@ class Broker:
         self.topics.on_changed.append(self._changed)
         self.topics.on_deleted.append(self._deleted)
         self.groups.on_deleted.append(self.meters.forget_group)
-        if self.cluster is not None:
-            await self.cluster.start()
-        else:
-            await self._start_alone()
-
-    async def _start_alone(self) -> None:
-        for topic in (family.topic for family in self.families):
-            if topic.name not in self.topics:
-                new = NewTopic(topic.name, topic.partition_count, configs=INTERNAL_CONFIGS)
-                await self.topics.create(new, internal=True)
-        for family in self.families:
-            for index in range(family.topic.partition_count):
-                family.load(index)
-        self.awaited_groups.begin_all()
+        await self.cluster.start()
+        if self.is_alone:
+            for family in self.families:
+                if family.topic.name not in self.topics:
+                    made = NewTopic(family.topic.name, family.topic.partition_count, configs=INTERNAL_CONFIGS)
+                    await self.topics.create(made, internal=True)
+            self.cluster.coordinators.finish_loading()
 
     def close(self) -> None:
         """Everyone who waits is told that the broker stops."""
-        if self.cluster is not None:
-            self.cluster.nodes.close()
+        self.cluster.nodes.close()
         self.topics.close()
         self.sinks.close()
         self.dead_letters.close()
@@ -205,7 +185,8 @@ class Broker:
             if partition is not None:
                 return partition
         topic = self.topics.require(name)
-        return self._open(topic, index)
+        self.topics.partition(topic, index)
+        return self.cluster.replicas.leader(topic, index)
 
     def partition_by_id(self, topic_id: bytes, index: int) -> Partition:
         """The same, by the topic's id; ``UNKNOWN_TOPIC_ID`` when there is none."""
@@ -217,27 +198,8 @@ class Broker:
             )
         return self.partition(name, index)
 
-    def _open(self, topic: Topic, index: int) -> Partition:
-        record = self.topics.partition(topic, index)
-        if self.cluster is not None:
-            # What this node leads it has opened when it was named.
-            return self.cluster.replicas.leader(topic, index)
-        try:
-            log = self.logs.log(topic.topic_id, index, topic.config.log_config())
-        except OSError as error:
-            raise PenstockError(
-                Reason.STORAGE_ERROR,
-                f"The log of {topic.name}/{index} cannot be opened: {error}. See the broker's log.",
-            ) from error
-        self.producer_ids.note(log.producers.highest_id)
-        partition = Partition(topic, index, log, self.flusher, self.settings.log.flush, record.leader_epoch)
-        self._partitions.setdefault(topic.name, {})[index] = partition
-        return partition
-
     def replica(self, name: str, index: int) -> Replica:
         """The partition as it can be read here, whoever leads it; NOT_LEADER_OR_FOLLOWER when this node has nothing of it."""
-        if self.cluster is None:
-            return self.partition(name, index)
         topic = self.topics.require(name)
         self.topics.partition(topic, index)
         return self.cluster.replicas.readable(topic, index)
@@ -247,8 +209,6 @@ class Broker:
 
         Whoever reads on and on asks again now and then: what nobody asked for in a minute is let go (``gone``).
         """
-        if self.cluster is None:
-            return self.partition(name, index)
         return self.cluster.replicas.observe(self.topics.require(name), index, from_offset)
 
     def opened(self, name: str, index: int) -> Partition | None:
@@ -260,16 +220,6 @@ class Broker:
         for partitions in list(self._partitions.values()):
             yield from list(partitions.values())
 
-    def untouched_partitions(self) -> Iterator[tuple[TopicName, int]]:
-        """The partitions that have records and were not touched since the start."""
-        if self.cluster is not None:
-            return
-        for topic in self.topics:
-            opened = self._partitions.get(topic.name, {})
-            for index in range(topic.partition_count):
-                if index not in opened and self.logs.has_records(topic.topic_id, index):
-                    yield topic.name, index
-
     def wake_at(self, at_ms: int) -> None:
         """Something in ``timed`` is due at this monotonic time, which may be sooner than they said when they were last asked."""
         self.on_sooner(at_ms)
@@ -277,8 +227,7 @@ class Broker:
     def open_replicas(self) -> Iterator[Replica]:
         """The same, and the copies of partitions that others lead."""
         yield from self.open_partitions()
-        if self.cluster is not None:
-            yield from self.cluster.replicas.following()
+        yield from self.cluster.replicas.following()
 
     def open_logs(self) -> Iterator[Log]:
         """Their logs."""
@@ -286,10 +235,9 @@ class Broker:
             yield replica.log
 
     def lead(self, partition: Partition) -> None:
-        """This node of a cluster was named to lead a partition."""
+        """This node leads a partition from now on."""
         self.topics_version += 1
         self.producer_ids.note(partition.log.producers.highest_id)
-        self.prepare_ids()
         self._partitions.setdefault(partition.topic.name, {})[partition.index] = partition
 
     def prepare_ids(self) -> None:
@@ -332,27 +280,21 @@ class Broker:
 
     def _configs_changed(self) -> None:
         self.topics.set_config_defaults(self.configs.topic_defaults())
-        if self.cluster is not None:
-            self.cluster.replicas.sending.set_rate(self.configs.number(SENDING_RATE))
-            self.cluster.replicas.receiving.set_rate(self.configs.number(RECEIVING_RATE))
+        self.cluster.configs_changed()
 
     # Changes of topics.
 
     def _created(self, topic: Topic) -> None:
         self.topics_version += 1
         self._names[topic.topic_id.bytes] = topic.name
-        if self.cluster is not None:
-            self.cluster.replicas.apply_topic(topic)
+        self.cluster.replicas.apply_topic(topic)
         self.groups.topic_changed(topic.name)
         self.awaited_groups.begin(topic)
 
     def _changed(self, topic: Topic) -> None:
         self.topics_version += 1
-        if self.cluster is not None:
-            self.cluster.replicas.reconfigured(topic)
-            self.cluster.replicas.apply_topic(topic)
-        for partition in self._partitions.get(topic.name, {}).values():
-            partition.reconfigure(topic)
+        self.cluster.replicas.reconfigured(topic)
+        self.cluster.replicas.apply_topic(topic)
         self.queues.topic_changed(topic)
         self.groups.topic_changed(topic.name)
 
@@ -361,10 +303,8 @@ class Broker:
         self._names.pop(topic.topic_id.bytes, None)
         # Before its partitions are closed: workers are told by their queue.
         self.queues.forget_topic(topic.name)
-        if self.cluster is not None:
-            self.cluster.replicas.forget(topic)
-        for partition in self._partitions.pop(topic.name, {}).values():
-            partition.close(Reason.UNKNOWN_TOPIC_OR_PARTITION)
+        self.cluster.replicas.forget(topic)
+        self._partitions.pop(topic.name, None)
         self.groups.forget_topic(topic.name)
         if self.registry.has_any(topic):
             self.background(self.registry.forget_topic(topic))
@@ -381,7 +321,7 @@ class Broker:
         A node that was ever started has its offsets topic. Without it the agreed state is lost, and not the topics: then
         nothing may be removed.
         """
-        if self.cluster is not None:
+        if not self.is_alone:
             # Others may know more than this node at its start: what it has too much goes later.
             self.cluster.strays.check(self.logs.data_dir)
             self.on_trash(self.logs.leftovers())
@@ -427,96 +367,3 @@ def _run_to_the_end(coroutine: Coroutine[object, None, object]) -> None:
     except StopIteration:
         return
     raise AssertionError("without an event loop a coroutine must not wait")
-
-
-class ClusterSide:
-    """What a node has beside the rest of the core because it is one of several."""
-
-    def __init__(self, broker: Broker, store: MetadataStore, rules: Rules) -> None:
-        self._broker = broker
-        self.rules: Final = rules
-        self.secret = b""
-        """By which nodes know each other; whoever puts the node together sets it, before it listens."""
-        self.nodes: Final = ClusterImage(store, broker.clock)
-        """Who else is there."""
-        self.replicas: Final = Replicas(
-            ReplicaEnvironment(
-                node_id=broker.node_id,
-                topics=broker.topics,
-                logs=broker.logs,
-                flusher=broker.flusher,
-                flush=broker.settings.log.flush,
-                moving_bytes_per_second=broker.settings.cluster.reassign_bytes_per_second,
-                clock=broker.clock,
-                report=broker.report,
-                trash=self._trash,
-                rules=rules,
-            )
-        )
-        """What this node does for each partition."""
-        self.strays: Final = Strays(broker.logs, broker.topics, store, broker.trash, broker.report)
-        """What lies here of topics that are deleted."""
-        self.reassignments: Final = Reassignments(store, broker.topics, self.nodes)
-        """Where to ask for moves, elections and drains."""
-        self.coordinators: Final = Coordinators(broker, broker.report, rules)
-        """Which groups, queues, keys and sinks this node speaks for."""
-        self.lacking: list[TopicIdPartition] = []
-        """Partitions whose log ended, at the start, before what was known to be committed."""
-        self.appends: Final = LedAppends(broker.clock)
-        """What other nodes have appended to partitions that this one leads."""
-        broker.timed.extend((self.appends, self.replicas))
-        broker.topics.writes.notes_deletions = True
-        broker.topics.placer = ClusterPlacer(self.nodes, broker.topics)
-        broker.topics.on_partition.append(self.replicas.apply)
-        self.replicas.on_lead.extend((broker.lead, self.coordinators.lead))
-        self.replicas.on_resign.extend((self.coordinators.resign, broker.resign, self.appends.resign))
-        self.metering: Final = ReplicaMetering(broker.node_id, broker.topics, broker.meters)
-        """Counts for ``/metrics``."""
-        self.replicas.on_lead.append(self.metering.lead)
-        self.replicas.on_resign.append(self.metering.resign)
-
-    def _trash(self, removal: RemovalTask) -> None:
-        # The runtime replaces the broker's way after this was made.
-        self._broker.on_trash(removal)
-
-    async def start(self) -> None:
-        """Know the other nodes. This one is not registered yet, so it leads nothing, and follows what others lead."""
-        await self.nodes.load()
-        self.metering.begin()
-        logs = self._broker.logs
-        for topic_id in logs.topic_ids():
-            if is_observed_id(topic_id):
-                self._broker.trash(topic_id)
-        marks = checkpoint.load(logs.disk, self._marks_path, self._broker.report)
-        known = self._broker.topics.get_by_id
-        self.replicas.high_watermarks.update(
-            (place, offset) for place, offset in marks.items() if known(place.topic_id) is not None
-        )
-        self.replicas.apply_all()
-        self.lacking = [place for place, offset in marks.items() if self._lacks(place, offset)]
-
-    def _lacks(self, place: TopicIdPartition, offset: int) -> bool:
-        """Whether the log here ends before what was committed: its disk has lost some of it."""
-        topic = self._broker.topics.get_by_id(place.topic_id)
-        if topic is None or place.partition >= topic.partition_count:
-            return False
-        if self._broker.node_id not in self._broker.topics.partition(topic, place.partition).replicas:
-            return False
-        try:
-            log = self._broker.logs.log(topic.topic_id, place.partition, topic.config.log_config())
-        except (OSError, PenstockError):
-            return True
-        if log.next_offset >= offset:
-            return False
-        self._broker.report(
-            f"{topic.name}/{place.partition}: offsets {log.next_offset} to {offset - 1} were committed and are missing here; this node must get them from other nodes before it can lead"
-        )
-        return True
-
-    @property
-    def _marks_path(self) -> str:
-        return f"{self._broker.logs.data_dir}/{checkpoint.FILE}"
-
-    def marks_task(self) -> checkpoint.MarksTask:
-        """What is known to be committed now, to be written off the event loop."""
-        return checkpoint.MarksTask(self._broker.logs.disk, self._marks_path, self.replicas.known_high_watermarks())

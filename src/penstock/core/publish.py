@@ -241,8 +241,7 @@ class Publisher:
                 )
 
     def _gather(self, topic: Topic, index: int, call: _Call, places: list[int]) -> None:
-        peers = self._broker.peers
-        if peers is not None and peers.holds(topic, index):
+        if self._broker.peers.holds(topic, index):
             self._gather_elsewhere(topic, index, call, places)
             return
         try:
@@ -250,7 +249,7 @@ class Publisher:
             if call.acks is Acks.ALL:
                 partition.check_in_sync()
         except PenstockError as error:
-            if peers is not None and error.reason in _ELSEWHERE:
+            if error.reason in _ELSEWHERE:
                 self._gather_elsewhere(topic, index, call, places)
             else:
                 call.refuse(places, error)
@@ -286,7 +285,7 @@ class Publisher:
     def _elsewhere_now(self, partition: Partition) -> Partition | _Elsewhere:
         """Another node came to lead it in this very turn, or its topic is deleted."""
         broker, topic = self._broker, partition.topic
-        if broker.peers is None or broker.topics.get_by_id(topic.topic_id) is None:
+        if broker.topics.get_by_id(topic.topic_id) is None:
             return partition
         return _Elsewhere(topic, partition.index)
 
@@ -324,11 +323,9 @@ class Publisher:
     ) -> None:
         batch = builder.build(compression=partition.topic.config.compression or Compression.NONE)
         if isinstance(partition, _Elsewhere):
-            peers = self._broker.peers
-            assert peers is not None
             acks = max((call.acks for call, _ in pieces), key=_STRENGTH.index)
             done = partial(self._sent, partition, pieces, (builder.count, len(batch)), now_ms)
-            peers.produce(partition.topic, partition.index, batch, acks, done)
+            self._broker.peers.produce(partition.topic, partition.index, batch, acks, done)
             return
         try:
             if partition.gone:

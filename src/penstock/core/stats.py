@@ -82,10 +82,10 @@ class _Opening:
     def partition(self, topic: TopicName, index: int) -> Replica | None:
         """The partition if it is open, or may be opened; of one that another node leads, the copy here if there is one."""
         broker = self._broker
-        found = broker.opened(topic, index)
-        if found is not None or self._left == 0:
-            return found
-        if broker.cluster is None:
+        known = broker.topics.get(topic)
+        if known is not None and broker.cluster.replicas.is_unopened(known, index):
+            if not self._left:
+                return None
             self._left -= 1
         try:
             return broker.replica(topic, index)
@@ -99,7 +99,7 @@ def _partition_stats(broker: "Broker", topic: Topic, index: int, opening: _Openi
     leader = broker.topics.partition(topic, index).leader
     partition: Replica | None = broker.opened(topic.name, index)
     if partition is None:
-        if broker.cluster is None and not broker.logs.has_records(topic.topic_id, index):
+        if broker.cluster.replicas.is_unopened(topic, index) and not broker.logs.has_records(topic.topic_id, index):
             # It has no files: nothing need be opened to know that it is empty.
             return PartitionStats(index, leader, 0, 0, 0, 0, 0)
         partition = opening.partition(topic.name, index)

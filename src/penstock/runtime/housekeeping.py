@@ -16,7 +16,7 @@ from penstock.core.broker_config import HOUSEKEEPING_MS
 from penstock.core.cluster.replicas import TopicIdPartition
 from penstock.core.partitions.partition import Partition
 from penstock.core.partitions.replica import Replica
-from penstock.errors import PenstockError, Reason
+from penstock.errors import PenstockError
 from penstock.log.retention import RemovalTask
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.ticker import Ticker
@@ -60,7 +60,7 @@ class Housekeeping:
             (self._every(lambda: asyncio.sleep(self._checkpoint_seconds), self._checkpoint), "checkpoint"),
         ):
             self._tasks.append(asyncio.create_task(work, name=f"housekeeping-{name}"))
-        if self._broker.cluster is not None:
+        if not self._broker.is_alone:
             work = self._every(lambda: asyncio.sleep(_MARKS_SECONDS), self._note_marks)
             self._tasks.append(asyncio.create_task(work, name="housekeeping-marks"))
 
@@ -119,17 +119,19 @@ class Housekeeping:
                 logger.exception("%s/%d: housekeeping failed", partition.topic.name, partition.index)
             if number % _LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
-        if self._broker.cluster is not None:
+        if not self._broker.is_alone:
             await self._broker.cluster.strays.sweep()
 
     async def _open_untouched(self) -> None:
         """What nobody asks for grows old too. One at a time, so that clients do not wait for it."""
-        for name, index in list(self._broker.untouched_partitions()):
-            try:
-                self._broker.partition(name, index)
-            except PenstockError as error:
-                if error.reason is not Reason.UNKNOWN_TOPIC_OR_PARTITION:
-                    logger.warning("%s/%d: %s", name, index, error)
+        broker = self._broker
+        for place in broker.cluster.replicas.unopened():
+            topic = broker.topics.get_by_id(place.topic_id)
+            if topic is None or not broker.logs.has_records(*place):
+                continue
+            # A failure is reported there, and tried again.
+            with contextlib.suppress(PenstockError):
+                broker.partition(topic.name, place.partition)
             await asyncio.sleep(0)
 
     async def _look_after(self, replica: Replica) -> None:
@@ -159,10 +161,9 @@ class Housekeeping:
 
     async def _note_marks(self) -> None:
         """Note what is committed, if more is than was."""
-        cluster = self._broker.cluster
-        if cluster is None:
+        if self._broker.is_alone:
             return
-        task = cluster.marks_task()
+        task = self._broker.cluster.marks_task()
         if task.marks != self._marks:
             await self._off_loop(task.run)
             self._marks = task.marks

@@ -61,7 +61,7 @@ async def test_a_record_whose_answer_died_with_the_node_is_found_by_the_next_one
         with pytest.raises(PenstockError):
             await lost
         placed, duplicate = await cluster.send(topic, "k", b"again")
-        assert ([placed.offset], duplicate) == (answers[0], True)
+        assert ([placed.offset], duplicate) == (answers[0].offsets, True)
         assert cluster.values(topic.name) == [b"v"]
 
 
@@ -106,7 +106,7 @@ async def test_a_late_record_of_the_node_before_is_not_appended_again(tmp_path: 
         # The old node's request arrives only now.
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         real(*late[0][:-1], answer.set_result)
-        assert await answer == [placed.offset]
+        assert (await answer).offsets == [placed.offset]
         assert cluster.values(topic.name) == [b"again"]
 
 

@@ -265,10 +265,10 @@ async def test_a_dead_letter_is_made_once_though_two_nodes_want_to_make_it(
         await first.node.hand_over()
         second = await cluster.moved(group, first)
         await until(lambda: cluster.values("dlq.t") == [b"poison"], "the second made it")
-        answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         real(*held[0][:-1], answer.set_result)  # type: ignore[call-arg]
         async with asyncio.timeout(SECONDS_MAX):
-            assert await answer == [0]
+            assert (await answer).offsets == [0]
         assert cluster.values("dlq.t") == [b"poison"]
         await until(lambda: second.broker.queues.status("t", group).partitions[0].moving == 0, "it is finished")
 
@@ -432,7 +432,7 @@ async def test_nothing_is_handed_out_that_could_not_be_leased_for_good(tmp_path:
         await cluster.kill(cluster.nodes[2])
         await cluster.kill(cluster.nodes[3])
         state = first.broker.partition(QUEUE_STATE_TOPIC, partition_of(group, 6))
-        await until(lambda: state.in_sync_count == 1, "it is alone")
+        await until(lambda: state.in_sync.count == 1, "it is alone")
         # Told why, and not held up until another node is there: an empty answer would say that there is nothing to do.
         with pytest.raises(PenstockError) as refused:
             await cluster.lease(first, "t", group, wait_ms=200)
@@ -441,7 +441,7 @@ async def test_nothing_is_handed_out_that_could_not_be_leased_for_good(tmp_path:
         assert "penstock cluster status" in refused.value.text
         assert "acks" not in refused.value.text
         await cluster.start(2)
-        await until(lambda: state.in_sync_count == 2, "another node is in sync")
+        await until(lambda: state.in_sync.count == 2, "another node is in sync")
         assert [(item.value, item.attempts) for item in await cluster.lease(first, "t", group)] == [(b"a", 1)]
 
 
@@ -462,7 +462,7 @@ async def test_an_ack_waits_for_replicas_as_those_of_later_records_do(
         index = partition_of(group, 6)
         state = first.broker.partition(QUEUE_STATE_TOPIC, index)
         offsets = first.broker.partition(OFFSETS_TOPIC, index)
-        await until(lambda: state.in_sync_count == offsets.in_sync_count == 1, "it is alone")
+        await until(lambda: state.in_sync.count == offsets.in_sync.count == 1, "it is alone")
         reads: list[object] = []
         monkeypatch.setattr(upkeep, "read_images", lambda *given: reads.append(given))
         acks = [asyncio.create_task(cluster.ack(first, group, [item])) for item in taken]

@@ -4,8 +4,9 @@ from uuid import UUID
 
 import msgspec
 
-from penstock.core.broker import Broker, ClusterSide
+from penstock.core.broker import Broker
 from penstock.core.cluster.image import NodeRecord, node_key
+from penstock.core.cluster.side import ClusterSide
 from penstock.core.partitions.partition import Partition
 from penstock.core.topics.records import PartitionRecord, encode, partition_key
 from penstock.core.topics.topics import NewTopic, Topic

@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
+from penstock.core.cluster.replicas import TopicIdPartition
 from penstock.core.topics.config import ChangeKind, ConfigChange
-from penstock.core.topics.names import OFFSETS_TOPIC
 from penstock.errors import PenstockError, Reason
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
@@ -28,7 +28,7 @@ def refusal(error: pytest.ExceptionInfo[PenstockError]) -> Reason:
 def opened(node: KafkaNode) -> list[tuple[str, int]]:
     found = [(each.topic.name, each.index) for each in node.broker.open_partitions()]
     assert len(found) == len(list(node.broker.open_logs()))
-    return [each for each in found if each[0] != OFFSETS_TOPIC]
+    return [each for each in found if not each[0].startswith("__")]
 
 
 async def test_a_partition_is_opened_when_it_is_first_touched_and_then_stays(node: KafkaNode) -> None:
@@ -211,12 +211,12 @@ async def test_records_without_their_metadata_are_not_removed(tmp_path: Path) ->
     assert (tmp_path / "topics" / topic.topic_id.hex / "0").exists()
 
 
-async def test_partitions_that_nobody_touched_since_the_start_are_known(tmp_path: Path) -> None:
+async def test_partitions_with_one_replica_are_opened_when_they_are_first_used(tmp_path: Path) -> None:
     async with KafkaNode(tmp_path) as node:
-        await node.create("t", 3)
+        topic = await node.create("t", 3)
         await node.append("t", 1, 1)
     async with KafkaNode(tmp_path) as node:
-        assert ("t", 1) in list(node.broker.untouched_partitions())
-        assert ("t", 0) not in list(node.broker.untouched_partitions())
+        unopened = node.broker.cluster.replicas.unopened
+        assert unopened() == [TopicIdPartition(topic.topic_id, index) for index in range(3)]
         node.broker.partition("t", 1)
-        assert ("t", 1) not in list(node.broker.untouched_partitions())
+        assert TopicIdPartition(topic.topic_id, 1) not in unopened()

@@ -171,7 +171,7 @@ async def test_a_topic_deleted_in_the_same_turn_refuses(node) -> None:
     await node.create("t")
     done: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
     node.broker.publisher.publish(CALLER, "t", [NewRecord(None, b"v")], Acks.ALL, done.set_result)
-    node.broker.partition("t", 0).close(Reason.UNKNOWN_TOPIC_OR_PARTITION)
+    node.broker.topics._drop_topic("t")
     [refused] = await done
     assert isinstance(refused, PenstockError)
     assert refused.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION

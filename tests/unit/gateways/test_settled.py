@@ -255,21 +255,21 @@ async def test_a_lookup_does_not_wait_for_a_follower_that_is_away(replicated: Wi
     client, partition = await acknowledged(replicated)
     replicated.fetched(partition, OTHER, 1)
     assert found(await after_settling(replicated, client.ask(*lookup(LATEST)))) == 0
-    assert partition.in_sync_count == 3, "it is in sync all the same"
+    assert partition.in_sync.count == 3, "it is in sync all the same"
 
 
 async def test_a_fetch_does_not_wait_for_a_follower_that_is_away(replicated: WireClusterNode) -> None:
     client, partition = await acknowledged(replicated)
     replicated.fetched(partition, OTHER, 1)
     part = fetched(await client.ask(FETCH, fetch("t", 0, max_wait_ms=0), 11))
-    assert (values(part.records), part.high_watermark, partition.in_sync_count) == ([], 0, 3)
+    assert (values(part.records), part.high_watermark, partition.in_sync.count) == ([], 0, 3)
 
 
 async def test_deleting_all_records_does_not_wait_for_a_follower_that_is_away(replicated: WireClusterNode) -> None:
     client, partition = await acknowledged(replicated)
     replicated.fetched(partition, OTHER, 1)
     answer = (await after_settling(replicated, client.ask(*delete_all()))).topics[0].partitions[0]
-    assert (answer.error_code, answer.low_watermark, partition.in_sync_count) == (0, 0, 3), "none is committed"
+    assert (answer.error_code, answer.low_watermark, partition.in_sync.count) == (0, 0, 3), "none is committed"
 
 
 async def test_a_lookup_does_not_wait_where_too_few_replicas_are_in_sync(replicated: WireClusterNode) -> None:
@@ -277,6 +277,6 @@ async def test_a_lookup_does_not_wait_where_too_few_replicas_are_in_sync(replica
     (leader, *_) = replicated.broker.topics.partition(topic, 0).isr
     await replicated.set_record(topic, 0, isr=(leader,))
     client, partition = await acknowledged(replicated)
-    assert partition.in_sync_count == 1
+    assert partition.in_sync.count == 1
     assert not partition.is_settling(1)
     assert found(await client.ask(*lookup(LATEST))) == 0

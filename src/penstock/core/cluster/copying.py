@@ -154,13 +154,13 @@ class CopySession:
                 wanted.partition.unwatch_writes(wanted.wake)
             wanted.partition = partition
             partition.watch_writes(wanted.wake)
-        if partition.in_sync is None or partition.in_sync.rules.counted_by_epoch:
+        if partition.in_sync.rules.counted_by_epoch:
             partition.check_epoch(asked.leader_epoch)
         return partition
 
     def _count(self, partition: Partition, asked: Asked) -> None:
         in_sync = partition.in_sync
-        if in_sync is None or not 0 <= asked.offset <= partition.log.next_offset:
+        if not 0 <= asked.offset <= partition.log.next_offset:
             return
         now_ms = self._clock.monotonic_ms()
         log_end = partition.log.next_offset
@@ -200,8 +200,7 @@ class CopySession:
 
     def _end(self, partition: Partition) -> int:
         """How far this follower may read: a replica gets what is written, an observer what is committed."""
-        in_sync = partition.in_sync
-        if in_sync is not None and self.node_id in in_sync.replicas:
+        if self.node_id in partition.in_sync.replicas:
             return partition.log.written_offset
         return partition.high_watermark
 
@@ -235,13 +234,12 @@ class CopySession:
     def _budget(self, wanted: _FetchedPartition) -> ByteBudget | None:
         """What limits the copying of this partition; None when nothing does."""
         partition = wanted.partition
-        in_sync = None if partition is None else partition.in_sync
-        if partition is None or in_sync is None or not in_sync.is_outside(self.node_id):
+        if partition is None or not partition.in_sync.is_outside(self.node_id):
             return None
         throttle = self._replicas.sending.budget(partition.topic.config, partition.index)
         if throttle is not None:
             return throttle
-        return self._replicas.moving_budget if in_sync.is_newcomer(self.node_id) else None
+        return self._replicas.moving_budget if partition.in_sync.is_newcomer(self.node_id) else None
 
     def _collect_held(self, bytes_max: int, number: int) -> list[Copied]:
         """Of partitions that are limited, what their budgets have; the rest waits until the follower asks again, which it does all the time."""

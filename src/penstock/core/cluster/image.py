@@ -104,6 +104,11 @@ class ClusterImage:
             if event.revision > known.revision:
                 self._apply(event)
 
+    def add_local(self, node: Node) -> None:
+        """Count a broker that is alone, which registers nowhere, as the only node and the controller."""
+        self.nodes[node.node_id] = node
+        self.controller = ElectedController(node.node_id, node.epoch)
+
     def close(self) -> None:
         """Follow the store no more."""
         for unsubscribe in self._unsubscribes:

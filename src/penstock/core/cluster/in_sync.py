@@ -119,6 +119,16 @@ class InSync:
             del self._progress[node]
 
     @property
+    def is_below_min(self) -> bool:
+        """Whether too few are in sync for acks=all."""
+        return len(self.agreed) < self.min_in_sync
+
+    @property
+    def has_followers(self) -> bool:
+        """Whether other nodes have replicas."""
+        return len(self.replicas) > 1
+
+    @property
     def count(self) -> int:
         """How many are in sync, as agreed."""
         return len(self.agreed)
@@ -201,10 +211,12 @@ class InSync:
     def committed(self) -> int:
         """Up to where everyone has it who counts; :data:`NOT_YET` while too few are in sync, or others may lead that would not have it.
 
+        A partition with fewer replicas than the topic demands waits for all of them: it takes no acks=all, and what else is appended can be read.
         These are the eligible ones. They stay so for a moment after the topic came to demand fewer, until the controller has struck them off.
         """
         agreed, rules = self.agreed, self.rules
-        if (len(agreed) < self.min_in_sync or self.eligible) and rules.frozen_below_min:
+        too_few = self.is_below_min and len(agreed) < len(self.replicas)
+        if (too_few or self.eligible) and rules.frozen_below_min:
             return NOT_YET
         end = self.leader_end
         pending = self._pending

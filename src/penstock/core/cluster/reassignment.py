@@ -240,8 +240,8 @@ class Reassignments:
         if not set(self._nodes.racks()) - {node_id}:
             raise PenstockError(
                 Reason.INVALID_REQUEST,
-                f"No node can take over from node {node_id}: all other nodes are down, stopping, or being drained. Start another one, or end a drain. "
-                "Nothing was done.",
+                f"No node can take over from node {node_id}: it is a single broker, or all other nodes are down, stopping, or being drained. "
+                "Start another node, or end a drain. Nothing was done.",
             )
         await self._store.txn([Compare(drain_key(node_id), create_revision=0)], [Put(drain_key(node_id), b"{}")])
 

@@ -55,11 +55,8 @@ class _Found:
 
 def status_steps(broker: "Broker", metadata: Metadata) -> Generator[None, None, ClusterDescription]:
     """The status of the cluster, or of a broker that is alone, a portion at a time: others are served in between."""
-    cluster = broker.cluster
-    image = None if cluster is None else cluster.nodes
-    live: LiveNodes = {broker.node_id: 0} if image is None else image.live()
-    able = set() if image is None else set(image.racks())
-    failed = {} if cluster is None else cluster.replicas.problems()
+    cluster, image = broker.cluster, broker.cluster.nodes
+    live, able, failed = image.live(), set(image.racks()), cluster.replicas.problems()
     status = _Found()
     for topic in list(broker.topics):
         for index, record in enumerate(broker.topics.partitions(topic)):
@@ -82,12 +79,12 @@ def status_steps(broker: "Broker", metadata: Metadata) -> Generator[None, None, 
                 _look(status, topic, index, record, live, problem)
             else:
                 _offline(status, topic, index, record, live, image)
-    draining: set[int] = set() if image is None else {*image.draining}
+    draining = {*image.draining}
     nodes = sorted({*live, *status.holding, *draining})
     return ClusterDescription(
         cluster_id=broker.cluster_id,
         node=broker.node_id,
-        is_alone=cluster is None,
+        is_alone=broker.is_alone,
         metadata=metadata,
         controller=_controller(broker),
         nodes=[_node(node_id, image, status, is_draining=node_id in draining) for node_id in nodes],
@@ -100,16 +97,15 @@ def status_steps(broker: "Broker", metadata: Metadata) -> Generator[None, None, 
         under_min_in_sync=status.under_min_in_sync,
         offline=status.offline,
         moves=status.moves,
-        drains=[] if cluster is None else [drained(each) for each in cluster.reassignments.drains()],
+        drains=[drained(each) for each in cluster.reassignments.drains()],
     )
 
 
-def _node(node_id: int, image: ClusterImage | None, found: _Found, *, is_draining: bool) -> ClusterNode:
-    node = None if image is None else image.nodes.get(NodeId(node_id))
+def _node(node_id: int, image: ClusterImage, found: _Found, *, is_draining: bool) -> ClusterNode:
+    node = image.nodes.get(NodeId(node_id))
     return ClusterNode(
         node=node_id,
-        # A broker that is alone is registered nowhere, and is up all the same.
-        is_up=node is not None or image is None,
+        is_up=node is not None,
         epoch=None if node is None else node.epoch,
         rack=None if node is None else node.rack,
         version=None if node is None else node.version,
@@ -119,7 +115,7 @@ def _node(node_id: int, image: ClusterImage | None, found: _Found, *, is_drainin
         leads=found.leading[node_id],
         replicas=found.holding[node_id],
         stuck=found.stuck[node_id],
-        left_ms=None if image is None else image.left_ms.get(NodeId(node_id)),
+        left_ms=image.left_ms.get(NodeId(node_id)),
         listeners={} if node is None else {name: str(address) for name, address in node.listeners.items()},
         only_there=found.only_there[node_id],
     )
@@ -131,8 +127,6 @@ def drained(drain: Drain) -> NodeDrain:
 
 
 def _controller(broker: "Broker") -> Controller | None:
-    if broker.cluster is None:
-        return Controller(broker.node_id, 0)
     found = broker.cluster.nodes.controller
     return None if found is None else Controller(found.node_id, found.epoch)
 
@@ -178,7 +172,7 @@ def _offline(
     index: int,
     record: PartitionRecord,
     live: LiveNodes,
-    image: ClusterImage | None,
+    image: ClusterImage,
 ) -> None:
     _list_offline(status, topic, index, record, _why_offline(record, live, image))
 
@@ -189,12 +183,12 @@ def _list_offline(status: _Found, topic: Topic, index: int, record: PartitionRec
         status.offline.append(_trouble(topic, index, record, why))
 
 
-def _why_offline(record: PartitionRecord, live: LiveNodes, image: ClusterImage | None) -> str:
+def _why_offline(record: PartitionRecord, live: LiveNodes, image: ClusterImage) -> str:
     if not record.replicas:
         return "its metadata has not reached this node yet"
     able = [node for node in dict.fromkeys((*record.in_sync, *record.elr)) if node in live]
     if able:
-        if image is not None and image.controller is None:
+        if image.controller is None:
             return "there is no controller to elect the next leader: check whether etcd is up"
         return "its next leader is being elected"
     keepers = sorted({*record.in_sync, *record.elr})
@@ -222,8 +216,6 @@ def _moving(status: _Found, broker: "Broker", topic: Topic, index: int, record: 
     if len(status.moves) >= LISTED_MAX:
         return
     partition = broker.opened(topic.name, index)
-    in_sync = None if partition is None else partition.in_sync
-    is_led = partition is not None and in_sync is not None
     status.moves.append(
         PartitionMove(
             topic=topic.name,
@@ -234,8 +226,10 @@ def _moving(status: _Found, broker: "Broker", topic: Topic, index: int, record: 
             removing=record.removing,
             in_sync=record.in_sync,
             # How far a move is, its leader alone knows.
-            start_offset=partition.log.start_offset if partition is not None and is_led else None,
-            end_offset=partition.log.next_offset if partition is not None and is_led else None,
-            copied=None if in_sync is None else {str(node): in_sync.end_of(node) or 0 for node in record.adding},
+            start_offset=None if partition is None else partition.log.start_offset,
+            end_offset=None if partition is None else partition.log.next_offset,
+            copied=None
+            if partition is None
+            else {str(node): partition.in_sync.end_of(node) or 0 for node in record.adding},
         )
     )

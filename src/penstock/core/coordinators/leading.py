@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from penstock.core.cluster.image import ClusterImage
 from penstock.core.cluster.rules import ALL, Rules
 from penstock.core.coordinators.jobs import NEXT_TURN, TURN_BYTES, Jobs
 from penstock.core.coordinators.runtime import Family, Shard
@@ -42,8 +43,9 @@ def together(name: str) -> tuple[str, ...]:
 class Coordinators:
     """Loads a shard when this node begins to lead its partition, and unloads it when that ends."""
 
-    def __init__(self, broker: "Broker", report: Report, rules: Rules = ALL) -> None:
+    def __init__(self, broker: "Broker", nodes: ClusterImage, report: Report, rules: Rules = ALL) -> None:
         self._broker = broker
+        self._nodes = nodes
         self._report = report
         self._rules = rules
         self._jobs = Jobs(broker.flusher)
@@ -90,8 +92,7 @@ class Coordinators:
         return NodeId(leaders.pop())
 
     def _is_led(self, record: PartitionRecord) -> bool:
-        assert self._broker.cluster is not None
-        node = self._broker.cluster.nodes.nodes.get(NodeId(record.leader))
+        node = self._nodes.nodes.get(NodeId(record.leader))
         return node is not None and node.epoch == record.leader_node_epoch
 
     # Following who leads.
@@ -143,10 +144,11 @@ class Coordinators:
         self._jobs.start(partial(self._load, names, index, [self._families[each].shards[index] for each in names]))
 
     def _is_known(self, partition: Partition) -> bool:
-        in_sync = partition.in_sync
-        if in_sync is None or not self._rules.replay_before_serving:
-            return True
-        return partition.high_watermark >= in_sync.epoch_start
+        return partition.high_watermark >= partition.in_sync.epoch_start or not self._rules.replay_before_serving
+
+    def finish_loading(self) -> None:
+        """Load to the end what is being loaded: a broker that is alone has no other clients to serve meanwhile."""
+        self._jobs.finish()
 
     def _unwatch(self, partition: Partition) -> None:
         wake = self._watched.pop(partition, None)

@@ -50,10 +50,7 @@ class Scan:
         self.has_begun = False
         """Whether it is known what there is to go over."""
         for index in range(topic.partition_count):
-            if broker.peers is None:
-                self._ends[index] = broker.partition(topic.name, index).high_watermark
-            else:
-                broker.peers.partition_status(topic, index, partial(self._told, index))
+            broker.peers.partition_status(topic, index, partial(self._told, index))
         self._begin()
 
     def _told(self, index: int, status: PartitionStatus | PenstockError) -> None:

@@ -1,10 +1,9 @@
-"""Appending records with produce keys in a cluster, where each partition has a leader of its own.
+"""Appending records with produce keys that may be in their partition already, or whose partition another node leads.
 
-The leader looks for a record's mark in its own log before it appends it (``core/partitions/peers.py``), from an offset on that the intent names.
-So the same record can be asked for again and again, by this node and by whoever speaks for the keys after it, and is there once. Whether it was
-appended now or found is not told.
+Before the leader appends a record, it looks for the record's key in its own log (``core/partitions/peers.py``), from the offset of the intent. So the
+same record can be sent again and again, by this node and by later coordinators of the key, and is there once.
 
-The offset must not lie behind the record, and should not lie far before it: it is where the partition is known to have ended
+The offset must not be above that of the record, and should not be far below it: it is where the partition was known to be committed
 (``core/partitions/ends.py``).
 """
 
@@ -14,8 +13,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from penstock.core.idempotency.attempts import Attempt
-from penstock.core.idempotency.stored import MARK_HEADER
-from penstock.core.partitions.ends import PartitionEnds, peers_of
+from penstock.core.idempotency.stored import KEY_HEADER
+from penstock.core.partitions.ends import PartitionEnds
+from penstock.core.partitions.peers import AppendedRecords
 from penstock.core.publish import NewRecord
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
@@ -34,6 +34,8 @@ class Appended(NamedTuple):
     offset: int
     size_bytes: int
     """Its part of the batch."""
+    is_new: bool
+    """Whether the log did not have it before."""
 
 
 AppendDone = Callable[[Appended | PenstockError], None]
@@ -100,16 +102,15 @@ class OnceAppends:
         # Each its own: a key whose window was over has an older record before its own.
         search_from = [each.search_from for each in owed]
         done = partial(self._appended, place, owed, len(batch) // len(owed))
-        try:
-            peers_of(self._broker).append_once(topic, place[1], batch, MARK_HEADER, search_from, done)
-        except PenstockError as error:
-            done(error)
+        self._broker.peers.append_once(topic, place[1], batch, KEY_HEADER, search_from, done)
 
-    def _appended(self, place: _Place, owed: list[_Owed], size_bytes: int, answer: list[int] | PenstockError) -> None:
+    def _appended(
+        self, place: _Place, owed: list[_Owed], size_bytes: int, answer: AppendedRecords | PenstockError
+    ) -> None:
         if isinstance(answer, PenstockError):
             for each in owed:
                 each.done(answer)
             return
-        self.ends.note(*place, max(answer) + 1)
-        for each, offset in zip(owed, answer, strict=True):
-            each.done(Appended(offset, size_bytes))
+        self.ends.note(*place, max(answer.offsets) + 1)
+        for each, offset in zip(owed, answer.offsets, strict=True):
+            each.done(Appended(offset, size_bytes, is_new=offset >= answer.appended_from))

@@ -1,13 +1,11 @@
 """The door to produce keys: of all records sent with one key within its window, one is appended.
 
-In a cluster one node speaks for the keys of a topic, by the partition of ``__idempotency`` that they are in, and the record goes to whoever
-leads its partition, which appends it only if it is not there (``appending.py``). All else is as below, but nothing need be looked for: an intent
-that was left alone, by a crash or by the node that spoke before, waits for its key to come again.
+One node coordinates the keys of a topic, by the partition of ``__idempotency`` that they are in. The key is committed there with the place
+that its record is about to have (the intent) before the record is appended. Once the record is committed, its place is noted there too.
 
-How a crash leaves no doubt: the key is committed to ``__idempotency`` with where its record is about to go (the intent) before
-the record is appended, and once the record is committed its place is noted there too. A key that a crash left with an
-intent alone is looked for in its partition, from the offset that the intent names up to where the partition ended at the
-restart: found, it is noted; not found, the record was never appended and the key is free.
+A first attempt is a publish like any other if this node leads the partition. Whenever it is not known whether the record is in the
+log (after a crash, a failed disk, or a change of coordinator or leader), the partition's leader appends it only if it does not find the key
+at or after the offset that the intent names (``appending.py``). An intent that was left alone waits for its key to come again.
 
 Always: a key in use has an :class:`Attempt`, and everyone else who brings the key meanwhile waits with it. A key is forgotten
 before its window is over only if its record is known not to be in the log. Nothing here waits: ``done`` is called exactly
@@ -34,7 +32,6 @@ from penstock.core.idempotency.attempts import (
 )
 from penstock.core.idempotency.keys import Keys
 from penstock.core.idempotency.loading import KeysShard
-from penstock.core.idempotency.search import Search
 from penstock.core.idempotency.stored import Key, Note, digest_of, encode_key, encode_note, keys_partition, with_key
 from penstock.core.publish import NewRecord, Placed, Results
 from penstock.core.topics.names import IDEMPOTENCY_TOPIC
@@ -42,7 +39,6 @@ from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import IDEMPOTENCY_KEYS_MAX
 from penstock.ports import Flusher, Report
-from penstock.records.records import Record
 from penstock.types import NO_TIMESTAMP, Acks, TopicName
 
 __all__ = ["SWEEP_MS", "Admit", "Idempotency", "OnceDone"]
@@ -77,7 +73,6 @@ class Idempotency:
         self._keys_max = keys_max
         self._keys = Keys()
         self._attempts: dict[Key, Attempt] = {}
-        self._searches: deque[Search] = deque()
         self._tombstones: deque[Key] = deque()
         self._sweep_due_ms = 0
 
@@ -109,11 +104,9 @@ class Idempotency:
         self.family.served(self._partition_of(found.topic_id))
         check_key(tenant, key)
         tenant_bytes, key_bytes = encoded(tenant), encoded(key)
-        digest = digest_of(tenant_bytes, key_bytes)
-        mark = None if broker.cluster is None else digest
-        record = record._replace(headers=with_key(record.headers, tenant_bytes, key_bytes, mark=mark))
+        record = record._replace(headers=with_key(record.headers, tenant_bytes, key_bytes))
         asker = Asker(caller, record, acks, admit, done)
-        produce_key = Key(found.topic_id, digest)
+        produce_key = Key(found.topic_id, digest_of(tenant_bytes, key_bytes))
         attempt = self._attempts.get(produce_key)
         if attempt is not None:
             if attempt.placed is None:
@@ -127,17 +120,16 @@ class Idempotency:
             self._keys.drop(produce_key)
             note = None
         if note is not None and note.is_placed:
-            self._answer_duplicate(found.name, Placed(note.partition, note.offset, note.timestamp_ms), asker)
+            placed = Placed(note.partition, note.offset, note.timestamp_ms)
+            self._answer_duplicate(found.name, placed, asker, is_committed=True)
             return
         attempt = self._attempts[produce_key] = Attempt(produce_key, found.name)
         attempt.askers.append(asker)
         if note is None:
             self._intend(attempt)
-        elif broker.cluster is not None:
-            # An append that failed, or one of whoever spoke for the keys before: whether it is there, its leader knows.
-            self._append_once(attempt, was_known=True)
         else:
-            self._look_again(attempt, note)
+            # An append that failed, or that an earlier coordinator began: the leader knows whether the record is there.
+            self._append_once(attempt, is_first=False)
 
     def _partition_of(self, topic_id: UUID) -> int:
         return keys_partition(topic_id, self.family.topic.partition_count)
@@ -150,11 +142,10 @@ class Idempotency:
     def _is_over(self, note: Note) -> bool:
         return self._broker.clock.now_ms() - note.noted_ms >= self.window_ms
 
-    def _answer_duplicate(self, topic: TopicName, placed: Placed, asker: Asker) -> None:
-        """The first one's place; this asker may want to know more safely than the first that the record is there."""
+    def _answer_duplicate(self, topic: TopicName, placed: Placed, asker: Asker, *, is_committed: bool = False) -> None:
+        """The place of the first one. This caller may want to know more safely than the first that the record is there."""
         self._broker.meters.produce_duplicates.add((topic,))
-        # In a cluster every place that is known is that of a committed record.
-        if asker.acks is not Acks.ALL or self._broker.cluster is not None:
+        if is_committed or asker.acks is not Acks.ALL:
             asker.done(placed, True)
             return
 
@@ -171,24 +162,18 @@ class Idempotency:
     def _intend(self, attempt: Attempt) -> None:
         """Note where the record is about to go."""
         broker, asker = self._broker, attempt.askers[0]
-        is_alone = broker.cluster is None
         try:
             topic = self._same_topic(attempt)
             index = broker.publisher.choose_partition(topic, asker.record)
-            if not is_alone:
-                self._appends.check(topic, asker.record)
+            self._appends.check(topic, asker.record)
             if asker.admit is not None:
                 asker.admit(topic.name, index)
             self._check_room()
-            # Not the end of the log: appends that are not written yet may be taken back, and the record would lie before it.
-            reached = broker.partition(topic.name, index).high_watermark if is_alone else -1
         except PenstockError as error:
             self._end(attempt, error, forget=True)
             return
-        if is_alone:
-            self._intend_at(attempt, index, reached)
-        else:
-            self._appends.ends.reached(topic, index, partial(self._intend_at, attempt, index))
+        # Not the end of the log: appends that are not written yet may be taken back, and the record would get a lower offset.
+        self._appends.ends.reached(topic, index, partial(self._intend_at, attempt, index))
 
     def _intend_at(self, attempt: Attempt, index: int, reached: int | PenstockError) -> None:
         if attempt.over:
@@ -198,10 +183,8 @@ class Idempotency:
             return
         asker, now_ms = attempt.askers[0], self._broker.clock.now_ms()
         attempt.askers[0] = asker._replace(record=asker.record._replace(partition=index))
-        note = Note(False, index, reached, now_ms)
-        if self._broker.cluster is not None:
-            given_ms = asker.record.timestamp_ms
-            note = note._replace(timestamp_ms=now_ms if given_ms is None else given_ms)
+        given_ms = asker.record.timestamp_ms
+        note = Note(False, index, reached, now_ms, now_ms if given_ms is None else given_ms)
         self._keys.put(attempt.key, note)
         self._store(attempt.key, note, partial(self._intended, attempt))
 
@@ -231,20 +214,31 @@ class Idempotency:
             has_moved = reason is Reason.NOT_LEADER_OR_FOLLOWER
             self._end(attempt, self.family.not_coordinator() if has_moved else PenstockError(reason), forget=True)
             return
-        if self._broker.cluster is not None:
-            self._append_once(attempt, was_known=False)
-            return
-        asker = attempt.askers[0]
+        asker, broker = attempt.askers[0], self._broker
         try:
-            self._same_topic(attempt)
-            self._broker.publisher.publish(
+            topic = self._same_topic(attempt)
+            if not self._leads(topic, asker.record):
+                self._append_once(attempt)
+                return
+            broker.publisher.publish(
                 asker.caller, attempt.topic, [asker.record], asker.acks, partial(self._published, attempt)
             )
         except PenstockError as error:
             self._end(attempt, error, forget=True)
 
-    def _append_once(self, attempt: Attempt, *, was_known: bool) -> None:
-        """Have the record in the partition that the intent names, unless it is there."""
+    def _leads(self, topic: Topic, record: NewRecord) -> bool:
+        """Whether this node can append the record itself."""
+        assert record.partition is not None
+        if self._broker.peers.holds(topic, record.partition):
+            return False
+        try:
+            self._broker.partition(topic.name, record.partition)
+        except PenstockError as error:
+            return error.reason not in (Reason.NOT_LEADER_OR_FOLLOWER, Reason.LEADER_NOT_AVAILABLE)
+        return True
+
+    def _append_once(self, attempt: Attempt, *, is_first: bool = True) -> None:
+        """Have the leader append the record to the partition that the intent names, unless it is there."""
         note, record = self._keys.get(attempt.key), attempt.askers[0].record
         assert note is not None, "a key in use is not forgotten"
         try:
@@ -253,16 +247,16 @@ class Idempotency:
             self._end(attempt, error, forget=True)
             return
         if note.timestamp_ms == NO_TIMESTAMP:
-            # Noted by a broker that was alone then.
+            # Noted by an earlier version.
             note = note._replace(timestamp_ms=self._broker.clock.now_ms())
         record = record._replace(partition=note.partition, timestamp_ms=note.timestamp_ms)
-        self._appends.append(attempt, topic, record, note.offset, partial(self._appended, attempt, note, was_known))
+        self._appends.append(attempt, topic, record, note.offset, partial(self._appended, attempt, note, is_first))
 
-    def _appended(self, attempt: Attempt, note: Note, was_known: bool, answer: Appended | PenstockError) -> None:
+    def _appended(self, attempt: Attempt, note: Note, is_first: bool, answer: Appended | PenstockError) -> None:
         if attempt.over:
             return
         if isinstance(answer, PenstockError):
-            # It may be there all the same: whoever brings the key again finds out.
+            # It may be there all the same: the next request with the key finds out.
             self._end(attempt, answer, forget=False)
             return
         placed = Placed(note.partition, answer.offset, note.timestamp_ms)
@@ -270,20 +264,24 @@ class Idempotency:
         attempt.over = True
         del self._attempts[attempt.key]
         first, *others = attempt.askers
-        if was_known:
-            self._answer_duplicate(attempt.topic, placed, first)
-        else:
+        if answer.is_new or is_first:
             self._broker.meters.took_in(attempt.topic, first.caller.gateway, 1, answer.size_bytes)
             first.done(placed, False)
+        else:
+            self._answer_duplicate(attempt.topic, placed, first, is_committed=True)
         for other in others:
-            self._answer_duplicate(attempt.topic, placed, other)
+            self._answer_duplicate(attempt.topic, placed, other, is_committed=True)
 
     def _published(self, attempt: Attempt, results: Results) -> None:
         if attempt.over:
             return
         (placed,) = results
         if isinstance(placed, PenstockError):
-            self._end(attempt, placed, forget=placed.reason in NOTHING_APPENDED)
+            if placed.reason is Reason.LINK_LOST:
+                # Another node leads now. It knows whether the record is there.
+                self._append_once(attempt)
+            else:
+                self._end(attempt, placed, forget=placed.reason in NOTHING_APPENDED)
             return
         attempt.placed = placed
         first, *others = attempt.askers
@@ -328,60 +326,14 @@ class Idempotency:
         for asker in attempt.askers:
             asker.done(error, False)
 
-    # Looking for a record whose place is not noted.
-
-    def _look_again(self, attempt: Attempt, note: Note) -> None:
-        """The disk failed under the record. Whatever is in the log is looked through, once it is sure to stay there."""
-        try:
-            partition = self._broker.partition(attempt.topic, note.partition)
-        except PenstockError as error:
-            self._end(attempt, error, forget=False)
-            return
-        end_offset = partition.log.next_offset
-
-        def begin(reason: Reason | None) -> None:
-            if attempt.over:
-                return
-            if reason is not None:
-                self._end(attempt, PenstockError(reason), forget=False)
-            else:
-                self._searches.append(Search(partition, {attempt.key: note.offset}, end_offset, self._found))
-
-        partition.when_committed(end_offset, begin)
-
-    def _found(self, key: Key, record: Record | None) -> None:
-        attempt = self._attempts.get(key)
-        if attempt is None:
-            return
-        note = self._keys.get(key)
-        if record is None or note is None:
-            self._keys.drop(key)
-            if attempt.askers:
-                self._intend(attempt)
-            else:
-                attempt.over = True
-                del self._attempts[key]
-                self._store(key, None)
-            return
-        placed = Placed(note.partition, record.offset, record.timestamp)
-        self._note_place(key, placed)
-        attempt.over = True
-        del self._attempts[key]
-        for asker in attempt.askers:
-            self._answer_duplicate(attempt.topic, placed, asker)
-
     # What this node coordinates.
 
-    def restore(self, shard: KeysShard, key: Key, note: Note) -> None:
+    def restore(self, key: Key, note: Note) -> None:
         """A key that was loaded."""
-        topic = self._broker.topics.get_by_id(key.topic_id)
-        if topic is None:
+        if self._broker.topics.get_by_id(key.topic_id) is None:
             self._tombstones.append(key)
-            return
-        self._keys.put(key, note)
-        if not note.is_placed and self._broker.cluster is None:
-            self._attempts[key] = Attempt(key, topic.name)
-            shard.open_keys.setdefault((topic.name, note.partition), {})[key] = note.offset
+        else:
+            self._keys.put(key, note)
 
     def restored(self, shard: KeysShard) -> None:
         """All keys of a partition are loaded."""
@@ -389,25 +341,11 @@ class Idempotency:
             self._report(
                 f"{IDEMPOTENCY_TOPIC}/{shard.index}: {shard.unreadable} records of a later version were skipped"
             )
-        for (name, index), wanted in shard.open_keys.items():
-            self._search_from_start(name, index, wanted)
-
-    def _search_from_start(self, topic: TopicName, index: int, wanted: dict[Key, int]) -> None:
-        try:
-            source = self._broker.partition(topic, index)
-        except PenstockError as error:
-            # Whoever brings such a key is told the same when its partition is asked for.
-            self._report(f"idempotency keys of {topic}/{index} cannot be searched: {error.text}")
-            for key in wanted:
-                del self._attempts[key]
-            return
-        self._searches.append(Search(source, wanted, source.high_watermark, self._found))
 
     def resign(self, partition: int) -> None:
         """Stop coordinating the keys of a partition: everyone who waits is answered, and late answers change nothing."""
         for attempt in [each for each in self._attempts.values() if self._partition_of(each.key.topic_id) == partition]:
             self._end(attempt, self.family.not_coordinator(), forget=False)
-        self._searches = deque(search for search in self._searches if self._partition_of(search.topic_id) != partition)
         self._tombstones = deque(key for key in self._tombstones if self._partition_of(key.topic_id) != partition)
         for topic_id in self._keys.topics():
             if self._partition_of(topic_id) == partition:
@@ -420,8 +358,7 @@ class Idempotency:
         self._tombstones.extend(self._keys.drop_topic(topic.topic_id))
 
     def close(self) -> None:
-        """The broker stops: whoever waits is told. What was intended is looked for at the next start."""
-        self._searches.clear()
+        """The broker stops: everyone who waits is answered."""
         for attempt in list(self._attempts.values()):
             self._end(attempt, PenstockError(Reason.SHUTTING_DOWN), forget=False)
 
@@ -429,14 +366,12 @@ class Idempotency:
 
     def next_deadline_ms(self) -> int | None:
         """Monotonic time of the next call of :meth:`tick`; None while there is nothing to wait for."""
-        if self._searches or self._tombstones:
+        if self._tombstones:
             return self._broker.clock.monotonic_ms()
         return self._sweep_due_ms if self._keys.count else None
 
     def tick(self, now_ms: int) -> None:
         """Do what is due at ``now_ms`` (monotonic); each call does a bounded piece of work."""
-        if self._searches:
-            self._step_search()
         if now_ms >= self._sweep_due_ms and not self._tombstones:
             over = self._keys.take_over(
                 self._broker.clock.now_ms(), self.window_ms, _TOMBSTONES_MAX, in_use=self._attempts
@@ -449,13 +384,3 @@ class Idempotency:
             # It may be in use again since it was over.
             if self._keys.get(key) is None and key not in self._attempts:
                 self._store(key, None)
-
-    def _step_search(self) -> None:
-        search = self._searches.popleft()
-        try:
-            if not search.step():
-                self._searches.append(search)
-        except PenstockError as error:
-            self._report(f"idempotency keys cannot be searched: {error.text}")
-            for key in search.give_up():
-                self._end(self._attempts[key], error, forget=False)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.core.coordinators.runtime import Shard
 from penstock.core.idempotency.stored import Key, Note, decode_key, decode_note
 from penstock.errors import Reason
-from penstock.types import Buffer, TopicName
+from penstock.types import Buffer
 
 if TYPE_CHECKING:
     from penstock.core.idempotency.idempotency import Idempotency
@@ -25,8 +25,6 @@ class KeysShard(Shard):
         self._notes: dict[Key, Note] = {}
         self.unreadable = 0
         """Records of a later version."""
-        self.open_keys: Final[dict[tuple[TopicName, int], dict[Key, int]]] = {}
-        """Of a broker that is alone: keys whose records are to be looked for, by partition, and from where on."""
 
     def replay(self, key: Buffer, value: Buffer | None, _: int) -> None:
         found, note = decode_key(key), None if value is None else decode_note(value)
@@ -42,7 +40,7 @@ class KeysShard(Shard):
         left = deque(sorted(self._notes.items(), key=lambda item: item[1].noted_ms))
         self._notes.clear()
         while left:
-            self._keys.restore(self, *left.popleft())
+            self._keys.restore(*left.popleft())
             yield _KEY_BYTES
         self._keys.restored(self)
 

@@ -16,8 +16,6 @@ from penstock.types import NO_TIMESTAMP, Buffer
 
 KEY_HEADER: Final = "penstock.idempotency_key"
 TENANT_HEADER: Final = "penstock.tenant_id"
-MARK_HEADER: Final = "penstock.idempotency_mark"
-"""In a cluster, what the leader of a partition finds a record by: the digest of tenant and key, in hexadecimal digits."""
 
 VERSION: Final = 1
 DIGEST_BYTES: Final = 20
@@ -67,11 +65,10 @@ def digest_in(headers: Headers) -> bytes | None:
     return None if key is None else digest_of(tenant, key)
 
 
-def with_key(headers: Headers, tenant: bytes, key: bytes, *, mark: bytes | None = None) -> Headers:
-    """The headers of a record that is to be found by its key; the key that was asked for wins over one already there."""
-    others = tuple(header for header in headers if header[0] not in (KEY_HEADER, TENANT_HEADER, MARK_HEADER))
-    found = (*others, (KEY_HEADER, key), *(((TENANT_HEADER, tenant),) if tenant else ()))
-    return found if mark is None else (*found, (MARK_HEADER, mark.hex().encode()))
+def with_key(headers: Headers, tenant: bytes, key: bytes) -> Headers:
+    """The headers of a record that is to be found by its key, instead of a key that it already has."""
+    others = tuple(header for header in headers if header[0] not in (KEY_HEADER, TENANT_HEADER))
+    return (*others, (KEY_HEADER, key), *(((TENANT_HEADER, tenant),) if tenant else ()))
 
 
 def encode_key(key: Key) -> bytes:

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Final
 from penstock.core.access import Caller
 from penstock.core.cluster.status import drained, status_steps
 from penstock.core.operations.handling import next_turn, works
-from penstock.errors import PenstockError, Reason
+from penstock.errors import PenstockError
 from penstock.operations import cluster
 
 if TYPE_CHECKING:
-    from penstock.core.broker import Broker, ClusterSide
+    from penstock.core.broker import Broker
 
 _STORE_MS_MAX: Final = 2_000
 """The metadata store has this long to show that it is reachable."""
@@ -29,8 +29,6 @@ async def describe(broker: "Broker", _: cluster.DescribeCluster, __: Caller) -> 
 
 
 async def _metadata(broker: "Broker") -> cluster.Metadata:
-    if broker.cluster is None:
-        return cluster.Metadata(is_reachable=True, error=None)
     try:
         in_time = await broker.within(_STORE_MS_MAX, broker.cluster.nodes.check_store())
     except PenstockError as error:
@@ -43,7 +41,7 @@ async def _metadata(broker: "Broker") -> cluster.Metadata:
 @works(cluster.DrainNode)
 async def drain(broker: "Broker", asked: cluster.DrainNode, _: Caller) -> cluster.NodeDrain:
     """Returns when the wish is stored."""
-    reassignments = _several(broker).reassignments
+    reassignments = broker.cluster.reassignments
     await reassignments.drain(asked.node)
     return drained(reassignments.progress(asked.node))
 
@@ -51,15 +49,6 @@ async def drain(broker: "Broker", asked: cluster.DrainNode, _: Caller) -> cluste
 @works(cluster.UndrainNode)
 async def undrain(broker: "Broker", asked: cluster.UndrainNode, _: Caller) -> cluster.NodeDrain:
     """Returns when the wish is stored."""
-    reassignments = _several(broker).reassignments
+    reassignments = broker.cluster.reassignments
     await reassignments.undrain(asked.node)
     return drained(reassignments.progress(asked.node))
-
-
-def _several(broker: "Broker") -> "ClusterSide":
-    if broker.cluster is None:
-        raise PenstockError(
-            Reason.INVALID_REQUEST,
-            "This is a single broker: there is no other node to take its partitions. Nothing was done.",
-        )
-    return broker.cluster

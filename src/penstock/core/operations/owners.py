@@ -9,26 +9,27 @@ from penstock.operations.operation import Asked, OwnerKind, Resource
 from penstock.types import NodeId
 
 if TYPE_CHECKING:
-    from penstock.core.broker import Broker, ClusterSide
+    from penstock.core.broker import Broker
 
 
-def owner_of(broker: "Broker", cluster: "ClusterSide", asked: Asked[Any]) -> NodeId:
+def owner_of(broker: "Broker", asked: Asked[Any]) -> NodeId:
     """The node that carries the operation out. PenstockError while there is none.
 
     What names something that does not exist belongs to this node, which refuses it.
     """
     kind, fields = asked.belongs_to
+    coordinators = broker.cluster.coordinators
     if kind is OwnerKind.GROUP:
         # Without a field it is the group that redrives dead letters.
         group = getattr(asked, fields[0]) if fields else REDRIVE_GROUP
-        return cluster.coordinators.node_of(group) if group else broker.node_id
+        return coordinators.node_of(group) if group else broker.node_id
     if kind is OwnerKind.LEADER:
         return _leader(broker, *(getattr(asked, field) for field in fields))
     if kind is OwnerKind.KEYS:
         found = broker.topics.get(getattr(asked, fields[0]))
-        return broker.node_id if found is None else cluster.coordinators.keys_node(found)
+        return broker.node_id if found is None else coordinators.keys_node(found)
     if kind is OwnerKind.SINKS:
-        return cluster.coordinators.sinks_node()
+        return coordinators.sinks_node()
     return broker.node_id
 
 

@@ -58,15 +58,6 @@ class Backlog:
         key = PartitionKey(TopicName(topic), partition)
         now_ms = self._broker.clock.monotonic_ms()
         least = self._least.get(key)
-        if self._broker.cluster is not None:
-            self._check_in_cluster(key, least, now_ms)
-            return
-        source = self._broker.partition(topic, partition)
-        if least is None or (self._may_be_more(least, now_ms) and self._reached(source, least) is not None):
-            least = self._least[key] = _Least(self._broker.groups.least_committed(key), now_ms)
-        self._refuse(source, self._reached(source, least))
-
-    def _check_in_cluster(self, key: PartitionKey, least: _Least | None, now_ms: int) -> None:
         try:
             source = self._broker.replica(*key)
         except PenstockError as error:
@@ -80,15 +71,22 @@ class Backlog:
             or now_ms - least.looked_ms >= ASK_AGAIN_MS
         ):
             self._ask(key, now_ms)
+            # This node answers at once for the groups that it coordinates.
+            least = self._least.get(key)
+            bound = None if least is None else self._reached(source, least)
         self._refuse(source, bound)
 
     def _ask(self, key: PartitionKey, now_ms: int) -> None:
         """Ask each node that coordinates groups for the least of them."""
-        peers, offsets = self._broker.peers, self._broker.topics.get(OFFSETS_TOPIC)
-        if peers is None or offsets is None or now_ms - self._asked_ms.get(key, -_LOOK_AGAIN_MS) < _LOOK_AGAIN_MS:
+        broker = self._broker
+        offsets = broker.topics.get(OFFSETS_TOPIC)
+        if offsets is None:
+            return
+        leaders = {record.leader: index for index, record in enumerate(broker.topics.partitions(offsets))}
+        is_remote = leaders.keys() != {broker.node_id}
+        if is_remote and now_ms - self._asked_ms.get(key, -_LOOK_AGAIN_MS) < _LOOK_AGAIN_MS:
             return
         self._asked_ms[key] = now_ms
-        leaders = {record.leader: index for index, record in enumerate(self._broker.topics.partitions(offsets))}
         found: list[int] = []
         waiting = len(leaders)
 
@@ -104,7 +102,7 @@ class Backlog:
                 self._least[key] = _Least(min(found, default=None), self._broker.clock.monotonic_ms())
 
         for index in leaders.values():
-            peers.committed(index, GroupId(""), key, received)
+            self._broker.peers.committed(index, GroupId(""), key, received)
 
     def _refuse(self, source: Replica, bound: BacklogBound | None) -> None:
         if bound is not None:

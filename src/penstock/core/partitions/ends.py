@@ -1,8 +1,7 @@
-"""Where partitions are known to have ended, for a node of a cluster that leads only some of them.
+"""Up to which offsets partitions are known to be committed, whichever node leads them.
 
-An offset that is told here is one that the partition's committed records had reached when it was asked for: all that is appended from then on lies
-at it or behind. It should not lie far before that. So it is that of the copy here, if that is in sync; or one that its leader told since the
-start; else its leader is asked.
+Everything that is appended later has the returned offset or a higher one. It should not be much higher, so the offset is the high watermark
+of the copy on this node, if the copy is in sync, or what the leader reported since the start. Otherwise the leader is asked.
 """
 
 from collections.abc import Callable
@@ -12,11 +11,10 @@ from uuid import UUID
 
 from penstock.core.partitions.status import PartitionStatus
 from penstock.core.topics.topics import Topic
-from penstock.errors import PenstockError, Reason
+from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
-    from penstock.core.partitions.peers import Peers
 
 _ENDS_MAX: Final = 10_000
 """Partitions whose ends are remembered; a leader is asked for the others."""
@@ -25,7 +23,7 @@ Reached = Callable[[int | PenstockError], None]
 
 
 class PartitionEnds:
-    """Of all partitions of a cluster."""
+    """Of all partitions."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -45,7 +43,7 @@ class PartitionEnds:
         try:
             end = max(self._ends.get((topic.topic_id, index), -1), self._copied(topic, index))
             if end < 0:
-                peers_of(self._broker).partition_status(topic, index, partial(self._told, topic, index, done))
+                self._broker.peers.partition_status(topic, index, partial(self._told, topic, index, done))
                 return
         except PenstockError as error:
             done(error)
@@ -69,11 +67,3 @@ class PartitionEnds:
             done(status.high_watermark)
         else:
             done(status)
-
-
-def peers_of(broker: "Broker") -> "Peers":
-    """The way to other nodes; LEADER_NOT_AVAILABLE before there is one."""
-    peers = broker.peers
-    if peers is None:
-        raise PenstockError(Reason.LEADER_NOT_AVAILABLE, "This node has not joined the cluster yet. Try again.")
-    return peers

@@ -5,7 +5,7 @@ A broker built each batch. One that came from another node was checked when it a
 What is refused was not appended. What was appended and could not be kept to the end, because somebody else leads by now, is LINK_LOST:
 nobody knows whether the new leader has it.
 
-``append_once`` looks for marks (the values of one header) in the leader's own log, up to its end. What it has seen is remembered
+``append_once`` looks for marks (the values of one header, or for produce keys the digest of key and tenant) in the leader's own log, up to its end. What it has seen is remembered
 for each partition, so that many calls in a row read the log once; a long log is gone through in pieces, driven by the clock.
 """
 
@@ -14,15 +14,16 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from penstock.core.idempotency.stored import KEY_HEADER, digest_in
 from penstock.core.partitions.partition import Partition
-from penstock.core.partitions.peers import AppendedOnce, Produced
+from penstock.core.partitions.peers import AppendedOnce, AppendedRecords, Produced
 from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX, MIB
 from penstock.ports import Clock
 from penstock.records.batch import CONTROL_BIT, read_header
 from penstock.records.builder import build_batch
 from penstock.records.records import Record, read_records
-from penstock.types import Acks
+from penstock.types import NO_PRODUCER_ID, Acks
 
 MARKS_MAX: Final = 100_000
 """Remembered of one partition; beyond that the log is read again."""
@@ -80,8 +81,13 @@ class LedAppends:
         """Append it; ``done`` is told its offset once it counts as ``acks`` says. PenstockError when it is refused."""
         if acks is Acks.ALL:
             partition.check_in_sync()
-        count = _count(batch)
-        offset = partition.append(batch, self._clock.now_ms(), is_sound=True)
+        header, now_ms = read_header(batch), self._clock.now_ms()
+        count = header.last_offset_delta + 1
+        if header.producer_id == NO_PRODUCER_ID:
+            offset = partition.append(batch, now_ms, is_sound=True)
+        else:
+            # Only sinks have a producer.
+            offset = partition.append_promised(batch, header, now_ms)
         if acks is Acks.NONE:
             partition.acknowledged_offset = max(partition.acknowledged_offset, offset + count)
             done(offset)
@@ -188,7 +194,7 @@ class LedAppends:
             position = end
 
     def _append_lacking(self, partition: Partition, call: _Call, marks: _Marks) -> None:
-        end = partition.log.next_offset
+        end = appended_from = partition.log.next_offset
         places: list[int] = []
         lacking: list[Record] = []
         for record, noted in zip(call.records, call.search_from, strict=True):
@@ -202,7 +208,7 @@ class LedAppends:
             batch = call.batch
             if len(lacking) < len(call.records):
                 batch = build_batch(lacking, compression=read_header(call.batch).compression)
-            offset = partition.append(batch, self._clock.now_ms(), is_sound=True)
+            offset = appended_from = partition.append(batch, self._clock.now_ms(), is_sound=True)
             for at, record in enumerate(call.records):
                 if places[at] < 0:
                     places[at] = offset
@@ -210,11 +216,14 @@ class LedAppends:
                     offset += 1
             marks.end = partition.log.next_offset
         end = max(places, default=-1) + 1
-        partition.when_committed(end, partial(self._settle_once, partition, places, call.done))
+        found = AppendedRecords(places, appended_from)
+        partition.when_committed(end, partial(self._settle_once, partition, found, call.done))
 
-    def _settle_once(self, partition: Partition, places: list[int], done: AppendedOnce, reason: Reason | None) -> None:
+    def _settle_once(
+        self, partition: Partition, found: AppendedRecords, done: AppendedOnce, reason: Reason | None
+    ) -> None:
         if reason is None:
-            done(places)
+            done(found)
             return
         # It may be in the log or not: what is there is read again.
         for key in [key for key in self._marks if key[0] is partition]:
@@ -234,12 +243,8 @@ def _within(end: int, offset: int) -> int:
     return offset if offset <= end else 0
 
 
-def _count(batch: bytearray) -> int:
-    return read_header(batch).last_offset_delta + 1
-
-
 def _mark(record: Record, header: str) -> bytes | None:
-    for name, value in record.headers:
-        if name == header:
-            return value
-    return None
+    if header == KEY_HEADER:
+        # The same key of another tenant is another key.
+        return digest_in(record.headers)
+    return next((value for name, value in record.headers if name == header), None)

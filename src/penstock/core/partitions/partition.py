@@ -2,8 +2,8 @@
 
 Invariant: ``log.start_offset <= high_watermark <= log.written_offset <= log.next_offset``. Readers see nothing at or
 above the high watermark. With ``Flush.SYNC`` an offset counts only after fdatasync, so a record that a reader has seen
-survives a loss of power; with ``Flush.OS`` it counts once the operating system has it. With followers (``in_sync``) it counts
-once each of them that is in sync has it so.
+survives a loss of power; with ``Flush.OS`` it counts once the operating system has it. An offset is committed once it counts in
+each replica that is in sync (``in_sync``).
 """
 
 from collections import deque
@@ -68,10 +68,9 @@ class Partition(Replica):
         flush: Flush,
         leader_epoch: int,
         *,
-        in_sync: InSync | None = None,
+        in_sync: InSync,
         high_watermark: int = 0,
     ) -> None:
-        """Without ``in_sync`` it is alone, and recovery has synced what it kept: everything in the log is committed."""
         self._dirty = flusher.dirty
         self._unhurried = flusher.unhurried
         self._sync = flush is Flush.SYNC
@@ -80,14 +79,11 @@ class Partition(Replica):
         self._forgotten: dict[Done, None] = {}
         self._awaiting_start: dict[Done, int] = {}
         self._copiers: dict[Wake, None] = {}
-        self.acknowledged_offset = 0 if in_sync is None else in_sync.epoch_start
+        self.acknowledged_offset = in_sync.epoch_start
         """A reader that asks later expects the records below it: they are acknowledged without waiting for their commit (acks=0, acks=1),
         or an earlier leader may have acknowledged them."""
         self.in_sync: Final = in_sync
-        if in_sync is None:
-            high_watermark = log.synced_offset if self._sync else log.written_offset
-        else:
-            high_watermark = min(max(high_watermark, log.start_offset), log.written_offset)
+        high_watermark = min(max(high_watermark, log.start_offset), log.written_offset)
         super().__init__(topic, index, log, leader_epoch, high_watermark)
         log.on_written = self._written
         log.on_synced = self._synced
@@ -104,14 +100,8 @@ class Partition(Replica):
         self._batch_bytes_max = config.max_message_bytes
         self._timestamp_before_max_ms = config.timestamp_before_max_ms
         self._timestamp_after_max_ms = config.timestamp_after_max_ms
-        if self.in_sync is not None:
-            self.in_sync.min_in_sync = topic.min_in_sync_of(len(self.in_sync.replicas))
-            self.recount()
-
-    @property
-    def in_sync_count(self) -> int:
-        """How many replicas are in sync, this one too."""
-        return 1 if self.in_sync is None else self.in_sync.count
+        self.in_sync.min_in_sync = topic.min_in_sync_of(len(self.in_sync.replicas))
+        self.recount()
 
     def check_in_sync(self, batch: Buffer | None = None) -> None:
         """NOT_ENOUGH_REPLICAS when a producer that wants all of them would wait in vain.
@@ -119,9 +109,7 @@ class Partition(Replica):
         A ``batch`` that is here already is not refused: it waits for its commit. If it were, and those behind it were answered, its producer might go on
         so far that it is not remembered when it comes again. One that is refused is the next one that its producer may bring.
         """
-        wanted = self.topic.min_in_sync if self.in_sync is None else self.in_sync.min_in_sync
-        count = self.in_sync_count
-        if count < wanted and (self.in_sync is None or self.in_sync.rules.refuse_below_min):
+        if self.in_sync.is_below_min and self.in_sync.rules.refuse_below_min:
             if batch is not None and self._is_repeated_or_expected(batch):
                 return
             # What goes to the broker's own topics is not a caller's to send otherwise.
@@ -130,7 +118,7 @@ class Partition(Replica):
             )
             raise PenstockError(
                 Reason.NOT_ENOUGH_REPLICAS,
-                f"topic {self.topic.name} requires {wanted} in-sync replicas, but {self.topic.name}/{self.index} has {count}; start the missing nodes (penstock cluster status){others}",
+                f"topic {self.topic.name} requires {self.in_sync.min_in_sync} in-sync replicas, but {self.topic.name}/{self.index} has {self.in_sync.count}; start the missing nodes (penstock cluster status){others}",
             )
 
     def _is_repeated_or_expected(self, batch: Buffer) -> bool:
@@ -184,14 +172,15 @@ class Partition(Replica):
             self._unhurried(self.log)
         return base_offset
 
-    def append_owed(self, batch: bytearray, now_ms: int) -> int:
-        """Append a batch that was checked (``core/sinks/checks.py``) when it was promised to be appended.
+    def append_promised(self, batch: bytearray, header: BatchHeader, now_ms: int) -> int:
+        """Append a batch of a sink, which was checked when it was promised to be appended.
 
         Whatever the topic's settings have become since, it is not refused for them.
         """
         if self.stamps:
             set_log_append_time(batch, now_ms)
-        base_offset = self.log.append(batch, read_header(batch), self.leader_epoch)
+            header = read_header(batch)
+        base_offset = self.log.append(batch, header, self.leader_epoch)
         self._dirty(self.log)
         return base_offset
 
@@ -250,7 +239,7 @@ class Partition(Replica):
             self.high_watermark < min(offset, self.acknowledged_offset)
             and self.log.failed is None
             and not self.gone
-            and (self.in_sync is None or self.in_sync.committed() != NOT_YET)
+            and self.in_sync.committed() != NOT_YET
         )
 
     def is_held_here(self, offset: int) -> bool:
@@ -260,8 +249,7 @@ class Partition(Replica):
     @property
     def low_watermark(self) -> int:
         """Records before it are deleted for good: no replica that may lead has them."""
-        start = self.log.start_offset
-        return start if self.in_sync is None else self.in_sync.low_watermark(start)
+        return self.in_sync.low_watermark(self.log.start_offset)
 
     def when_deleted(self, offset: int, done: Done) -> None:
         """Call ``done`` once the low watermark has reached ``offset``, unless :meth:`forget_deleted` comes first."""
@@ -277,8 +265,7 @@ class Partition(Replica):
         for done, offset in list(self._awaiting_start.items()):
             if offset <= start:
                 del self._awaiting_start[done]
-                if self.in_sync is not None:
-                    self.in_sync.start_promised = max(self.in_sync.start_promised, offset)
+                self.in_sync.start_promised = max(self.in_sync.start_promised, offset)
                 done(None)
 
     def watch_writes(self, wake: Wake) -> None:
@@ -328,16 +315,12 @@ class Partition(Replica):
 
     def _counted(self, offset: int) -> None:
         """This node has everything below ``offset`` for good."""
-        in_sync = self.in_sync
-        if in_sync is None:
-            self._advance(offset)
-        else:
-            in_sync.leader_end = offset
-            self._advance(in_sync.committed())
+        self.in_sync.leader_end = offset
+        self._advance(self.in_sync.committed())
 
     def recount(self) -> None:
         """A follower fetched, or the in-sync set changed: more may be committed, or deleted everywhere."""
-        if self.in_sync is not None and not self.gone:
+        if not self.gone:
             self._advance(self.in_sync.committed())
             if self._awaiting_start:
                 self._look_at_start()

@@ -11,7 +11,7 @@ that ask at once, get the same records.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.partitions.status import NO_PRODUCER, PartitionStatus, ProducerQuery
@@ -21,8 +21,18 @@ from penstock.types import Acks, GroupId
 
 Produced = Callable[[int | PenstockError], None]
 """Told the offset of the batch's first record, or why it is not there (LINK_LOST: why that is not known)."""
-AppendedOnce = Callable[[list[int] | PenstockError], None]
-"""Told the offset of each record of the batch, in their order: found or appended, and committed."""
+
+
+class AppendedRecords(NamedTuple):
+    """The records of a batch are in the log, and committed."""
+
+    offsets: list[int]
+    """Of each record, in their order."""
+    appended_from: int
+    """Records below this offset were found, the others were appended."""
+
+
+AppendedOnce = Callable[[AppendedRecords | PenstockError], None]
 StatusDone = Callable[[PartitionStatus | PenstockError], None]
 """Told how a partition stands, or why that cannot be known now."""
 CommittedDone = Callable[[int | PenstockError | None], None]

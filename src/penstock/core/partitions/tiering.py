@@ -51,7 +51,7 @@ class Tiering:
 
     def _ask(self, topic: Topic, group: GroupId, key: PartitionKey) -> None:
         peers, offsets = self._broker.peers, self._broker.topics.get(OFFSETS_TOPIC)
-        if peers is None or offsets is None:
+        if offsets is None:
             return
 
         def received(offset: int | PenstockError | None) -> None:

@@ -60,7 +60,7 @@ class Context:
     @property
     def in_cluster(self) -> bool:
         """Whether other nodes may lead what queues read, and work for groups that this one worked for."""
-        return self.broker.cluster is not None
+        return not self.broker.is_alone
 
     def schedule(self) -> None:
         """Have the end of this turn look after queues."""

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.core.coordinators.deadlines import Timer
+from penstock.core.partitions.partition import Partition
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, DELAYED, HAS_POLICY, LEASED, UNTOUCHED
 from penstock.core.queues.delivery import ACK_TIMEOUT
 from penstock.core.queues.envelope import has_policy, read_envelope
@@ -126,7 +127,8 @@ class Dispatcher:
         self._passes = _PASSES_MAX
         if context.clock.monotonic_ms() >= self._queue.paused_until_ms and self._can_lease():
             log = context.state_log
-            when_leased = log.when_committed if context.in_cluster else log.when_written
+            # A lease may leave before its commit if no other node can become the coordinator without it.
+            when_leased = log.when_committed if self._state().in_sync.has_followers else log.when_written
             now_ms = context.clock.now_ms()
             for worker in [taker for taker in self._queue.takers if isinstance(taker, Worker) and taker.unsent]:
                 again = self._send_again(worker, now_ms)
@@ -144,8 +146,10 @@ class Dispatcher:
 
     def check_can_lease(self) -> None:
         """NOT_ENOUGH_REPLICAS when a lease would not be committed: too few replicas of the queue's state are in sync."""
-        if self._context.in_cluster:
-            self._context.broker.partition(QUEUE_STATE_TOPIC, self._queue.state_partition).check_in_sync()
+        self._state().check_in_sync()
+
+    def _state(self) -> Partition:
+        return self._context.broker.partition(QUEUE_STATE_TOPIC, self._queue.state_partition)
 
     def _can_lease(self) -> bool:
         """Whether a lease would be committed: with too few replicas in sync nothing is handed out, and no caller is held up."""

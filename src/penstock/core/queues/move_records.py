@@ -2,13 +2,10 @@
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from penstock.core.partitions.reading import read_from
-from penstock.core.partitions.replica import Replica
 from penstock.core.publish import record_id
 from penstock.core.queues import envelope as names
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.stored import Move, MoveKind, QueueId
-from penstock.limits import MIB
 from penstock.records.records import Headers, Record
 
 if TYPE_CHECKING:
@@ -62,23 +59,3 @@ def moved_headers(entry: MoveEntry, record: Record) -> Headers:
         (names.ROUTED_AT_MS, str(move.since_ms).encode()),
         identity,
     )
-
-
-def find_moves(source: Replica, wanted: dict[bytes, MoveEntry]) -> set[MoveEntry]:
-    """Which of the moves the target has, looked for from where it ended when the first of them was intended."""
-    found: set[MoveEntry] = set()
-    end = source.high_watermark
-    # An offset behind the end is of another topic of the same name.
-    noted = [entry.move.target_offset for entry in wanted.values() if entry.move.target_offset <= end]
-    offset = max(min(noted) if len(noted) == len(wanted) else 0, source.log.start_offset)
-    while offset < end:
-        records = read_from(source, offset, _SEARCH_RECORDS, MIB)
-        if not records:
-            break
-        for record in records:
-            for name, value in record.headers:
-                entry = wanted.get(value) if name == names.MOVE_ID and value is not None else None
-                if entry is not None and (entry.move.target_offset > end or record.offset >= entry.move.target_offset):
-                    found.add(entry)
-        offset = records[-1].offset + 1
-    return found

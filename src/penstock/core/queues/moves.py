@@ -2,25 +2,23 @@
 
 The way of a move: the intent is stored (with where the target ended by then) and the record is called moving; once that is
 committed, the record is appended to the target, under a header that names the move; once that is committed, the record is
-finished and the intent removed, in one batch. After a crash every intent is looked for in the target, from the noted offset on:
-what is found is finished, what is not is appended. Before looking, everything in the target must be committed or undone.
+finished and the intent removed, in one batch.
 
-In a cluster another node may have taken over the queue, and its moves, without this one knowing. So it is the leader of the target who looks,
-each time, and appends what is not there (``Peers.append_once``): two who want the same move get one record.
+After a crash, or when another node has taken over the queue, a move may have been appended already. So the leader of the target looks for each
+move from the noted offset, and appends only those that it does not find (``Peers.append_once``).
 """
 
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.partitions.partition import Partition
-from penstock.core.partitions.peers import Peers
+from penstock.core.partitions.peers import AppendedRecords
 from penstock.core.partitions.reading import record_bytes
 from penstock.core.queues import envelope as names
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, LEASED, MOVING
 from penstock.core.queues.context import Context
 from penstock.core.queues.delivery import Done
-from penstock.core.queues.move_records import MoveEntry, find_moves, move_id, moved_headers
+from penstock.core.queues.move_records import MoveEntry, moved_headers
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.stored import Move, MoveKind, move_value
 from penstock.core.topics.topics import NewTopic, Topic
@@ -57,14 +55,12 @@ def dead_letter_topic(topic: str) -> TopicName:
 class _Target:
     """The moves to one partition of one topic."""
 
-    __slots__ = ("failures", "index", "is_asked", "retry_ms", "to_append", "to_find", "topic")
+    __slots__ = ("failures", "index", "is_asked", "retry_ms", "to_append", "topic")
 
     def __init__(self, topic: TopicName, index: int) -> None:
         self.topic: Final = topic
         self.index: Final = index
         self.to_append: list[MoveEntry] = []
-        self.to_find: list[MoveEntry] = []
-        """Whether they were appended is not known."""
         self.retry_ms = 0
         """Monotonic: nothing is tried before."""
         self.failures = 0
@@ -164,15 +160,14 @@ class Mover:
         """Queues are no more: what they wanted to move is the business of whoever works them now."""
         for key, target in list(self._targets.items()):
             target.to_append = [entry for entry in target.to_append if entry.queue.alive]
-            target.to_find = [entry for entry in target.to_find if entry.queue.alive]
-            if not target.to_append and not target.to_find and not target.is_asked:
+            if not target.to_append and not target.is_asked:
                 del self._targets[key]
 
     def resume(self, queue: "Queue", part: QueuePartition) -> None:
         """The state was loaded: whether its moves were appended is to be found out."""
         for offset, move in part.moves.items():
             entry = MoveEntry(queue, part, offset, move)
-            self._target(entry).to_find.append(entry)
+            self._target(entry).to_append.append(entry)
         if part.moves:
             self._context.schedule()
 
@@ -191,11 +186,7 @@ class Mover:
 
     def next_ms(self) -> int | None:
         """Monotonic time of the next try; None when nothing is left to do."""
-        waiting = [
-            target.retry_ms
-            for target in self._targets.values()
-            if (target.to_append or target.to_find) and not target.is_asked
-        ]
+        waiting = [target.retry_ms for target in self._targets.values() if target.to_append and not target.is_asked]
         return min(waiting, default=None)
 
     def flush(self) -> None:
@@ -204,7 +195,7 @@ class Mover:
         for key, target in list(self._targets.items()):
             if target.retry_ms > now_ms or target.is_asked:
                 continue
-            if not target.to_append and not target.to_find:
+            if not target.to_append:
                 del self._targets[key]
                 continue
             try:
@@ -218,43 +209,11 @@ class Mover:
         if topic is None:
             self._without_topic(target)
             return
-        if broker.peers is not None:
-            self._ask(broker.peers, topic, target)
-            return
-        # It may have been made anew meanwhile, with fewer partitions.
-        source = broker.partition(target.topic, target.index % topic.partition_count)
-        if target.to_find:
-            entries, target.to_find = target.to_find, []
-            # Only what is committed can be read, and what is not may still become so.
-            source.when_committed(source.log.next_offset, partial(self._find, target, source, entries))
-        entries, target.to_append = target.to_append[:_MOVES_PER_TURN], target.to_append[_MOVES_PER_TURN:]
-        if target.to_append:
-            self._context.schedule()
-        entries = [entry for entry in entries if entry.is_current]
-        stuck: list[MoveEntry] = []
-        error: PenstockError | None = None
-        while entries:
-            try:
-                taken = self._append(source, entries)
-            except PenstockError as refused:
-                # The first of them, or all: the others are not to wait for one that is too large.
-                error = refused
-                stuck.append(entries.pop(0))
-                continue
-            moved, entries = entries[:taken], entries[taken:]
-            source.when_committed(source.log.next_offset, partial(self._landed, target, moved))
-        # While others go, they do not wait for those that cannot.
-        goes_on = bool(target.to_append) and len(stuck) < _MOVES_PER_TURN
-        target.to_append += stuck
-        if error is not None and not goes_on:
-            raise error
-        target.failures = 0
+        self._append_lacking(topic, target)
 
     def _without_topic(self, target: _Target) -> None:
         """Dead letters get their topic made. What was to be redriven is open again: a topic that is gone has none of it."""
-        entries = [entry for entry in (*target.to_find, *target.to_append) if entry.is_current]
-        # A topic that is not there has no copy of any of them: nothing is looked for, and they keep the order in which they died.
-        target.to_find = []
+        entries = [entry for entry in target.to_append if entry.is_current]
         target.to_append = [entry for entry in entries if entry.move.kind is MoveKind.DEAD_LETTER]
         for entry in entries:
             if entry.move.kind is MoveKind.REDRIVE:
@@ -304,13 +263,6 @@ class Mover:
                 target.retry_ms = 0
         self._context.schedule()
 
-    def _append(self, source: Partition, entries: list[MoveEntry]) -> int:
-        """Append records as one batch; returns how many of the entries it took."""
-        batch, _, taken = self._build(source.topic, entries)
-        if batch is not None:
-            source.append(batch, self._context.clock.now_ms(), is_sound=True)
-        return taken
-
     def _build(self, topic: Topic, entries: list[MoveEntry]) -> tuple[bytearray | None, list[MoveEntry], int]:
         """One batch of the first records, which of the entries are in it, and how many are settled by it: some have no record any more."""
         now_ms = self._context.clock.now_ms()
@@ -349,31 +301,9 @@ class Mover:
     def _read(entry: MoveEntry) -> Record | None:
         return entry.queue.read(entry.part, entry.offset)
 
-    def _find(self, target: _Target, source: Partition, entries: list[MoveEntry], reason: Reason | None) -> None:
-        entries = [entry for entry in entries if entry.is_current]
-        target = self._kept(target)
-        if reason is not None:
-            target.to_find += entries
-            self._put_off(target, PenstockError(reason))
-            return
-        if not entries:
-            return
-        try:
-            found = find_moves(source, {move_id(e.queue.queue_id, e.part.index, e.offset): e for e in entries})
-        except PenstockError as error:
-            target.to_find += entries
-            self._put_off(target, error)
-            return
-        self._finish([entry for entry in entries if entry in found])
-        target.to_append += [entry for entry in entries if entry not in found]
-        self._context.schedule()
-
-    # -- moving to what another node may lead
-
-    def _ask(self, peers: Peers, topic: Topic, target: _Target) -> None:
+    def _append_lacking(self, topic: Topic, target: _Target) -> None:
         """Have the target's leader append what it lacks, one batch at a time."""
-        entries = [entry for entry in (*target.to_find, *target.to_append) if entry.is_current]
-        target.to_find, target.to_append = [], entries
+        entries = target.to_append = [entry for entry in target.to_append if entry.is_current]
         stuck: list[MoveEntry] = []
         error: PenstockError | None = None
         while entries and len(stuck) < _MOVES_PER_TURN:
@@ -391,14 +321,18 @@ class Mover:
                 index = target.index % topic.partition_count
                 noted = [entry.move.target_offset for entry in inside]
                 done = partial(self._answered, target, (topic.topic_id, index), inside)
-                peers.append_once(topic, index, batch, names.MOVE_ID, noted, done)
+                self._context.broker.peers.append_once(topic, index, batch, names.MOVE_ID, noted, done)
                 return
         target.to_append = [*stuck, *entries]
         if error is not None:
             raise error
 
     def _answered(
-        self, target: _Target, place: tuple[TopicId, int], entries: list[MoveEntry], found: list[int] | PenstockError
+        self,
+        target: _Target,
+        place: tuple[TopicId, int],
+        entries: list[MoveEntry],
+        found: AppendedRecords | PenstockError,
     ) -> None:
         """The leader has them all, or did not say so."""
         target.is_asked = False
@@ -413,17 +347,9 @@ class Mover:
         target.failures = 0
         if len(self._ends) >= _ENDS_MAX:
             self._ends.clear()
-        self._ends[place] = max(*found, self._ends.get(place, 0) - 1) + 1
+        self._ends[place] = max(*found.offsets, self._ends.get(place, 0) - 1) + 1
         self._finish(current)
         self._context.schedule()
-
-    def _landed(self, target: _Target, entries: list[MoveEntry], reason: Reason | None) -> None:
-        if reason is not None:
-            target = self._kept(target)
-            target.to_find += [entry for entry in entries if entry.is_current]
-            self._put_off(target, PenstockError(reason))
-            return
-        self._finish([entry for entry in entries if entry.is_current])
 
     def _finish(self, entries: Iterable[MoveEntry]) -> None:
         log = self._context.state_log

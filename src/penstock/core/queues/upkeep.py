@@ -110,7 +110,7 @@ class Upkeep:
     def check_loaded(self, group: str) -> None:
         """NOT_COORDINATOR when another node works for the group, COORDINATOR_LOAD_IN_PROGRESS when this one is about to."""
         broker = self._broker
-        if broker.cluster is None or self.family.serves(self.context.state_log.partition_for(group)):
+        if self.family.serves(self.context.state_log.partition_for(group)):
             return
         node = broker.cluster.coordinators.node_of(group)
         if node == broker.node_id:

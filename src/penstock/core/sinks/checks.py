@@ -113,7 +113,7 @@ class Checks:
         if topic.internal:
             raise PenstockError(Reason.INVALID_TOPIC, f"{name} is an internal topic; write to another topic")
         record = broker.topics.partition(topic, index)
-        if broker.cluster is None:
+        if record.leader == broker.node_id:
             broker.partition(name, index).check_in_sync()
         elif record.leader == NO_LEADER:
             raise PenstockError(Reason.LEADER_NOT_AVAILABLE, f"{name}/{index} has no leader at this moment. Try again.")

@@ -4,8 +4,8 @@
 2. The intent is stored: the batch id, the targets with where they end, and an epoch of the sink's producer that no intent had
    before. From here on the batch will be in its targets, whatever happens.
 3. The staged batches are appended, numbered from 0 in each target. How far that is can be told at any time by the log's memory
-   of the producer (``progress.py``), so after a failed write or a crash it goes on behind the last record that is there. In a cluster
-   the targets' leaders append and are asked (``lines.py``, ``core/partitions/status.py``), by the coordinator of the sinks at the time.
+   of the producer (``progress.py``), so after a failed write or a crash it continues after the last record that is there. The leaders
+   of the targets append, and report how far they are (``writers.py``, ``core/partitions/status.py``).
 4. The batch id is stored as the last one, and the intent is gone, in one record. Then the caller is answered.
 5. What was staged is cut off, once it is worth a call to the disk.
 
@@ -21,16 +21,15 @@ from msgspec.structs import replace
 
 from penstock.core.coordinators.jobs import BATCH_BYTES, NEXT_TURN, Jobs, Outcome, Waiting
 from penstock.core.coordinators.runtime import Family, Shard
-from penstock.core.partitions.ends import PartitionEnds, peers_of
+from penstock.core.partitions.ends import PartitionEnds
 from penstock.core.partitions.partition import Partition
 from penstock.core.partitions.status import PartitionStatus, ProducerQuery
 from penstock.core.sinks.checks import Checks, Planned
-from penstock.core.sinks.lines import Line, LineHere, LineToLeader, Tally
-from penstock.core.sinks.progress import records_appended
 from penstock.core.sinks.sink import CommitRequest, Committed, Sink, Work
 from penstock.core.sinks.staged import batches_in
 from penstock.core.sinks.staging import Staging, check_life
 from penstock.core.sinks.stored import PARTITION, Intent, StoredSink, Target, encode, encode_key
+from penstock.core.sinks.writers import Tally, TargetWriter
 from penstock.core.topics.config import TopicConfig
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
@@ -38,7 +37,7 @@ from penstock.limits import DECOMPRESSED_RATIO_MAX
 from penstock.ports import Report
 from penstock.records.batch import crc_matches, read_header, set_producer
 from penstock.records.recompress import recompress
-from penstock.types import NO_PRODUCER_ID, Gateway
+from penstock.types import Gateway
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
@@ -111,7 +110,7 @@ class Commits:
     async def _begin(self, sink: Sink, request: CommitRequest) -> None:
         planned = await self._check(sink, request)
         if planned:
-            await self._choose_producer(sink, planned)
+            await self._choose_producer(sink)
             await self._intend(sink, request.batch_id, planned)
         else:
             # An empty batch counts too: it must not come again with records in it.
@@ -138,16 +137,13 @@ class Commits:
             if self._checks.are_as_they_were(planned):
                 return planned
 
-    async def _choose_producer(self, sink: Sink, planned: list[Planned]) -> None:
-        """See to it that the next epoch of the sink's producer is one that no target has seen."""
-        if sink.stored.producer_id != NO_PRODUCER_ID and sink.stored.producer_epoch < _EPOCH_MAX:
-            if self._broker.cluster is None:
-                is_new = self._is_new_epoch(sink.stored, planned)
-            else:
-                # Of an id that somebody took who spoke for the sinks before, only that one would know.
-                is_new = sink.has_own_producer
-            if is_new:
-                return
+    async def _choose_producer(self, sink: Sink) -> None:
+        """See to it that the next epoch of the sink's producer is one that no target has seen.
+
+        An earlier coordinator may have used more epochs than are stored, so each coordinator takes a producer id of its own.
+        """
+        if sink.has_own_producer and sink.stored.producer_epoch < _EPOCH_MAX:
+            return
         outcome = Outcome()
         self._broker.background(self._take_producer_id(sink, outcome))
         await outcome
@@ -162,11 +158,6 @@ class Commits:
         sink.stored = replace(sink.stored, producer_id=producer_id, producer_epoch=-1)
         sink.has_own_producer = True
         outcome(None)
-
-    def _is_new_epoch(self, stored: StoredSink, planned: list[Planned]) -> bool:
-        logs = (self._broker.partition(topic.name, index).log for topic, index, _ in planned)
-        known = (log.producers.get(stored.producer_id) for log in logs)
-        return all(entry is None or entry[0] <= stored.producer_epoch for entry in known)
 
     async def _intend(self, sink: Sink, batch_id: int, planned: list[Planned]) -> None:
         staging, staged_from = self.staging.of(sink)
@@ -189,10 +180,7 @@ class Commits:
         sink.is_looked_at = True
 
     async def _ends(self, planned: list[Planned]) -> list[int]:
-        """Offsets that nothing of the intent can lie before."""
-        if self._broker.cluster is None:
-            # Not the ends of the logs: appends that are not written yet may be taken back, and these would lie before them.
-            return [self._broker.partition(topic.name, index).high_watermark for topic, index, _ in planned]
+        """Offsets that no record of the intent can be below."""
         ends = [0] * len(planned)
 
         def told(at: int, tally: Tally, end: int | PenstockError) -> None:
@@ -211,32 +199,14 @@ class Commits:
     # The open intent.
 
     def resume(self, sink: Sink) -> None:
-        """After a start: find out how much of the open intent is there. Nobody may stage or append yet."""
+        """After a load: how much of the open intent is in its targets is not known."""
         intent = sink.stored.intent
         assert intent is not None
-        sink.work = [Work(target) for target in intent.targets]
+        kept_to = self.staging.kept_to(sink)
+        sink.work = [Work(target, is_lost=any(end > kept_to for _, end in target.staged)) for target in intent.targets]
         sink.is_looked_at = False
-        if self._broker.cluster is not None:
-            # Nothing that was staged can be lost, and the leaders are asked when it is gone on with.
-            return
-        staging, _ = self.staging.of(sink)
-        staged_to = 0
-        if staging is not None and staging.topic.topic_id == sink.stored.staging_id:
-            staged_to = staging.high_watermark
-        try:
-            self._look_here(sink)
-        except PenstockError as error:
-            self._report(f"sink {sink.name}: the progress of its last commit is not known yet ({error.text})")
-            return
-        for work in sink.work:
-            # Only where acknowledged does not mean synced can a loss of power have taken what was staged.
-            if work.left and any(end > staged_to for _, end in work.target.staged):
-                self._drop(sink, work, "what was staged is lost")
 
     async def _look(self, sink: Sink) -> None:
-        if self._broker.cluster is None:
-            self._look_here(sink)
-            return
         for first in range(0, len(sink.work), _ASKED_MAX):
             tally = Tally()
             for work in sink.work[first : first + _ASKED_MAX]:
@@ -245,20 +215,8 @@ class Commits:
                     tally.expect()
                     asked = ProducerQuery(sink.stored.producer_id, sink.stored.producer_epoch, work.target.end_offset)
                     told = partial(_stands, work, tally)
-                    peers_of(self._broker).partition_status(topic, work.target.partition, told, asked)
+                    self._broker.peers.partition_status(topic, work.target.partition, told, asked)
             await tally.close()
-        sink.is_looked_at = True
-
-    def _look_here(self, sink: Sink) -> None:
-        stored = sink.stored
-        for work in sink.work:
-            target = work.target
-            topic = self._topic_of(target)
-            if topic is not None and not work.dropped:
-                partition = self._broker.partition(topic.name, target.partition)
-                work.appended = records_appended(
-                    partition, stored.producer_id, stored.producer_epoch, target.end_offset
-                ).records
         sink.is_looked_at = True
 
     async def _finish(self, sink: Sink, intent: Intent) -> None:
@@ -269,9 +227,8 @@ class Commits:
             try:
                 if not sink.is_looked_at:
                     await self._look(sink)
-                if self._broker.cluster is not None:
-                    # The first batch of each, for itself (``lines.py``).
-                    await self._append_all(sink, in_flight, first_only=True)
+                # The first batch of each target by itself (``writers.py``).
+                await self._append_all(sink, in_flight, first_only=True)
                 await self._append_all(sink, in_flight)
                 if _is_gone(sink):
                     # A record of it now would be that of a later sink of its name.
@@ -335,10 +292,10 @@ class Commits:
         stored, target = sink.stored, work.target
         topic = self._topic_of(target)
         staging, _ = self.staging.of(sink)
-        if topic is None or staging is None:
+        if topic is None or staging is None or work.is_lost:
             self._drop(sink, work, "its topic was deleted" if topic is None else "what was staged is lost")
             return
-        line = self._line(topic, target.partition)
+        writer = TargetWriter(self._broker, topic, target.partition)
         skip = work.appended
         is_open = False
         for start, end in target.staged:
@@ -349,17 +306,17 @@ class Commits:
                 batch = await self._batch(staging, topic.config, data)
                 if _is_gone(sink):
                     return
-                if line.is_gone:
+                if writer.is_gone:
                     self._drop(sink, work, "its topic was deleted")
                     return
                 count = read_header(batch).record_count
                 set_producer(batch, stored.producer_id, stored.producer_epoch, work.appended)
-                line.append(batch)
+                writer.append(batch)
                 work.appended += count
                 is_open = True
                 self._broker.meters.took_in(topic.name, Gateway.INTERNAL, count, len(batch))
                 if self._jobs.spend(len(batch) + BATCH_BYTES):
-                    in_flight.append(line.committed())
+                    in_flight.append(writer.committed())
                     is_open = False
                     if len(in_flight) >= _IN_FLIGHT_MAX:
                         await _settle(in_flight)
@@ -371,13 +328,8 @@ class Commits:
             if first_only:
                 break
         if is_open:
-            in_flight.append(line.committed())
+            in_flight.append(writer.committed())
             # As many targets, as many that wait: their number is bounded, and each takes little.
-
-    def _line(self, topic: Topic, index: int) -> Line:
-        if self._broker.cluster is not None:
-            return LineToLeader(self._broker, topic, index)
-        return LineHere(self._broker, self._broker.partition(topic.name, index))
 
     async def _batch(self, staging: Partition, config: TopicConfig, data: memoryview) -> bytearray:
         """A staged batch as it is appended."""

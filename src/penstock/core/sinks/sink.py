@@ -55,11 +55,13 @@ class CommitRequest:
 class Work:
     """One target of the open intent, and how much of it is done."""
 
-    __slots__ = ("appended", "dropped", "target")
+    __slots__ = ("appended", "dropped", "is_lost", "target")
 
-    def __init__(self, target: Target, appended: int = 0) -> None:
+    def __init__(self, target: Target, *, is_lost: bool = False) -> None:
         self.target: Final = target
-        self.appended = appended
+        self.is_lost: Final = is_lost
+        """Whether a loss of power took some of what was staged: possible only if acknowledged does not mean synced."""
+        self.appended = 0
         """Records in the target's log, perhaps not committed yet."""
         self.dropped = False
         """The rest has nowhere to go, or is lost."""

@@ -4,6 +4,7 @@ In a cluster it has the replicas of ``__sinks``, and is led by whoever speaks fo
 too. Until then nothing can be committed, and nobody is told more than that it is being loaded.
 """
 
+import sys
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -50,13 +51,10 @@ class Staging:
     def new_topic(self, sink: str) -> NewTopic:
         """The staging topic of a sink that has none; in a cluster this node leads it at once."""
         name = staging_topic(sink)
-        cluster = self._broker.cluster
-        if cluster is None:
-            return NewTopic(name, 1, configs=_CONFIGS)
-        topics, node_id = self._broker.topics, self._broker.node_id
+        topics, node_id, live = self._broker.topics, self._broker.node_id, self._broker.cluster.nodes.live()
         found = topics.partition(topics.require(SINKS_TOPIC), 0).replicas
         # A node that is down gets its replica from the controller, which keeps both on the same nodes.
-        replicas = [node_id, *(node for node in found if node != node_id and node in cluster.nodes.live())]
+        replicas = [node_id, *(node for node in found if node != node_id and node in live)]
         return NewTopic(name, configs=_CONFIGS, assignments={STAGING_PARTITION: replicas})
 
     def of(self, sink: Sink) -> tuple[Partition | None, int]:
@@ -71,7 +69,7 @@ class Staging:
             if error.reason not in _ELSEWHERE:
                 raise
             raise _not_yet(sink) from None
-        if partition.in_sync is not None and partition.high_watermark < partition.in_sync.epoch_start:
+        if partition.high_watermark < partition.in_sync.epoch_start:
             # Something that was acknowledged may lie behind what is known to be committed.
             raise _not_yet(sink)
         return partition, staged_from
@@ -86,18 +84,21 @@ class Staging:
             return 0
         return 0 if staging is None else staging.log.bytes_between(staged_from, staging.high_watermark)
 
-    def fit(self, sink: Sink) -> None:
-        """After a start: a staging log that lost its end gives the same offsets again, and what is staged there is new."""
-        if self._broker.cluster is not None:
-            # What is committed is not lost, and what its leader has may be known a moment later.
-            return
+    def kept_to(self, sink: Sink) -> int:
+        """Up to where the staging log has everything that was staged, unless a loss of power took it. Higher offsets are assigned again."""
+        topic = self._broker.topics.get(sink.staging)
+        if topic is None or topic.topic_id != sink.stored.staging_id:
+            return 0
         try:
-            staging, staged_from = self.of(sink)
+            staging = self._broker.partition(sink.staging, STAGING_PARTITION)
         except PenstockError:
-            # Whoever stages or commits is told the same.
-            return
-        if staging is not None and staged_from > staging.high_watermark:
-            sink.stored = replace(sink.stored, staged_from=staging.high_watermark)
+            # It is not led here yet, or cannot be read: then nothing is committed.
+            return sys.maxsize
+        return max(staging.high_watermark, staging.in_sync.epoch_start)
+
+    def fit(self, sink: Sink) -> None:
+        """After a load: a staging log that lost its end assigns the same offsets again, to new records."""
+        sink.stored = replace(sink.stored, staged_from=min(sink.stored.staged_from, self.kept_to(sink)))
 
     def cut(self, sink: Sink, *, at_least_bytes: int = CUT_BYTES) -> None:
         """Give back the room of what was staged and is committed or dropped."""

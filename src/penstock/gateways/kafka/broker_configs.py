@@ -61,7 +61,7 @@ def describe_broker_configs(context: RequestContext) -> list[ConfigValue]:
     """Every config that is listed, by name."""
     broker = context.broker
     settings = broker.settings
-    here = None if broker.cluster is None else broker.cluster.nodes.nodes.get(broker.node_id)
+    here = broker.cluster.nodes.nodes.get(broker.node_id)
     own = next((node.address for node in nodes_of(context) if node.node_id == broker.node_id), context.advertised)
     values = [
         *_node_configs(broker, f"PLAINTEXT://{own}"),
@@ -138,7 +138,7 @@ def _node_configs(broker: Broker, listener: str) -> Iterator[ConfigValue]:
 
 
 def _http_listeners(broker: Broker) -> ConfigValue:
-    if broker.cluster is None:
+    if broker.is_alone:
         found = [broker.http]
     else:
         # This node comes first: it is up, since it was just asked.

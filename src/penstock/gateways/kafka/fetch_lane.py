@@ -182,7 +182,7 @@ class FetchLane:
             or len(request.topics[0].partitions) != 1
             or request.forgotten_topics_data
             # Such a client may be sent to a follower, which is asked for each time.
-            or (request.rack_id and context.broker.cluster is not None)
+            or (request.rack_id and not context.broker.is_alone)
         ):
             return
         topic = request.topics[0]

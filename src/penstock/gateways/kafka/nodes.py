@@ -1,4 +1,4 @@
-"""The nodes and leaders that Kafka's clients are shown: of a broker that is alone, itself, where the client connected to."""
+"""The nodes and leaders that Kafka's clients are shown: this node is reached where the client connected to, unless it is configured or registered elsewhere."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,6 +6,7 @@ from uuid import UUID
 
 from penstock.address import Address
 from penstock.core.broker import Broker
+from penstock.core.cluster.image import Node
 from penstock.core.topics.records import NO_LEADER, PartitionRecord
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
@@ -37,17 +38,22 @@ def nodes_of(context: RequestContext) -> list[ListedNode]:
     This node may be unregistered for a moment: its lease has expired, and it registers again. The list must not be empty then, because librdkafka
     closes its connections to all nodes that an answer does not list, and if none is left it may never connect again.
     """
-    broker, cluster = context.broker, context.broker.cluster
+    broker, nodes = context.broker, context.broker.cluster.nodes
     listed = {broker.node_id: ListedNode(broker.node_id, context.advertised)}
-    if cluster is not None:
-        unregistered = cluster.nodes.left.get(broker.node_id)
-        nodes = [*cluster.nodes.nodes.values(), *([unregistered] if unregistered is not None else [])]
-        listed |= {
-            node.node_id: ListedNode(node.node_id, node.listeners["kafka"], node.rack)
-            for node in nodes
-            if "kafka" in node.listeners
-        }
+    unregistered = nodes.left.get(broker.node_id)
+    for node in (*nodes.nodes.values(), *(() if unregistered is None else (unregistered,))):
+        if "kafka" in node.listeners:
+            listed[node.node_id] = _listed(node)
     return [listed[node_id] for node_id in sorted(listed)]
+
+
+def _listed(node: Node) -> ListedNode:
+    return ListedNode(node.node_id, node.listeners["kafka"], node.rack)
+
+
+def _serves_kafka(broker: Broker, node: Node) -> bool:
+    """Whether clients can reach the node; this one they have reached."""
+    return node.node_id == broker.node_id or "kafka" in node.listeners
 
 
 def controller_of(context: RequestContext) -> int:
@@ -56,12 +62,8 @@ def controller_of(context: RequestContext) -> int:
     Every node does what they ask of a controller. The one that is it may be dead for some seconds before anybody knows, and clients that were told of it
     would wait for it all that time. A node that is not registered, or about to stop, names another.
     """
-    broker, cluster = context.broker, context.broker.cluster
-    if cluster is None:
-        return broker.node_id
-    staying = [
-        node.node_id for node in cluster.nodes.nodes.values() if "kafka" in node.listeners and not node.shutting_down
-    ]
+    broker, nodes = context.broker, context.broker.cluster.nodes.nodes
+    staying = [node.node_id for node in nodes.values() if _serves_kafka(broker, node) and not node.shutting_down]
     if broker.node_id in staying:
         return broker.node_id
     return min(staying, default=NO_CONTROLLER)
@@ -69,32 +71,28 @@ def controller_of(context: RequestContext) -> int:
 
 def offline_of(context: RequestContext, replicas: Sequence[int]) -> list[int]:
     """Replicas whose nodes are not up."""
-    cluster = context.broker.cluster
-    return [] if cluster is None else [node for node in replicas if node not in cluster.nodes.nodes]
+    nodes = context.broker.cluster.nodes.nodes
+    return [node for node in replicas if node not in nodes]
 
 
 def leader_of(context: RequestContext, record: PartitionRecord) -> int:
     """The leader that clients are shown: none when its node is not up, or they cannot reach it."""
-    cluster = context.broker.cluster
-    if cluster is None or record.leader == NO_LEADER:
-        return record.leader
-    node = cluster.nodes.nodes.get(NodeId(record.leader))
-    return record.leader if node is not None and "kafka" in node.listeners else NO_LEADER
+    node = context.broker.cluster.nodes.nodes.get(NodeId(record.leader))
+    return record.leader if node is not None and _serves_kafka(context.broker, node) else NO_LEADER
 
 
 def current_leader(broker: Broker, reason: Reason, topic: str | bytes, index: int) -> CurrentLeader | None:
     """The leader of a partition that was refused here; None when that is not the reason, or no leader is known."""
-    cluster = broker.cluster
-    if cluster is None or reason not in _ELSEWHERE:
+    if reason not in _ELSEWHERE:
         return None
     found = broker.topics.get(topic) if isinstance(topic, str) else broker.topics.get_by_id(UUID(bytes=topic))
     if found is None or not 0 <= index < found.partition_count:
         return None
     record = broker.topics.partition(found, index)
-    node = cluster.nodes.nodes.get(NodeId(record.leader))
+    node = broker.cluster.nodes.nodes.get(NodeId(record.leader))
     if node is None or "kafka" not in node.listeners:
         return None
-    return CurrentLeader(ListedNode(node.node_id, node.listeners["kafka"], node.rack), record.leader_epoch)
+    return CurrentLeader(_listed(node), record.leader_epoch)
 
 
 def reason_for_readers(error: PenstockError | OSError) -> Reason:
@@ -106,11 +104,13 @@ def reason_for_readers(error: PenstockError | OSError) -> Reason:
 
 def coordinator_of(context: RequestContext, group: str) -> ListedNode:
     """The coordinator of a group; COORDINATOR_NOT_AVAILABLE when there is none."""
-    cluster = context.broker.cluster
-    if cluster is None:
-        return ListedNode(context.broker.node_id, context.advertised)
-    node_id = cluster.coordinators.node_of(group)
-    try:
-        return ListedNode(node_id, cluster.nodes.address(node_id, "kafka"))
-    except PenstockError as error:
-        raise PenstockError(Reason.COORDINATOR_NOT_AVAILABLE, error.text) from None
+    broker = context.broker
+    node_id = broker.cluster.coordinators.node_of(group)
+    node = broker.cluster.nodes.nodes.get(node_id)
+    if node is not None and "kafka" in node.listeners:
+        return _listed(node)
+    if node_id == broker.node_id:
+        return ListedNode(node_id, context.advertised)
+    raise PenstockError(
+        Reason.COORDINATOR_NOT_AVAILABLE, f"Node {node_id} coordinates the group, but does not serve Kafka clients"
+    )

@@ -204,7 +204,7 @@ class ProduceLane:
         batch = frames.view[records : records + length]
         partition, acks = target.partition, shape.acks
         try:
-            if acks == -1 and partition.in_sync is not None:
+            if acks == -1 and partition.in_sync.is_below_min:
                 partition.check_in_sync(batch)
             base_offset = append(partition, batch, acks, broker.clock.now_ms(), target.flow)
         except PenstockError as error:
@@ -244,7 +244,7 @@ class ProduceLane:
             partition = partition_of(context, topic, topic.partition_data[0].index)
         except PenstockError:
             return
-        if not _is_plain(partition, request.acks):
+        if not _is_plain(partition):
             return
         prefix = bytes(view[_HEAD_BYTES : _index_position(request, version, position)])
         topics_version = context.broker.topics_version
@@ -260,14 +260,9 @@ class ProduceLane:
         shape.targets[partition.index] = ProduceTarget(partition, shape, flow, context.gateway.produce_latency)
 
 
-def _is_plain(partition: Partition, acks: int) -> bool:
+def _is_plain(partition: Partition) -> bool:
     """Whether a produce to it needs nothing that only the handler does."""
-    return not (
-        partition.wants_recompression
-        or partition.stamps
-        or partition.is_compacted
-        or (acks == -1 and partition.in_sync is None and partition.topic.min_in_sync > 1)
-    )
+    return not (partition.wants_recompression or partition.stamps or partition.is_compacted)
 
 
 def _index_position(request: ProduceRequest, version: int, position: int) -> int:

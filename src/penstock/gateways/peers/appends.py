@@ -11,6 +11,7 @@ from uuid import UUID
 
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.partitions.partition import Partition
+from penstock.core.partitions.peers import AppendedRecords
 from penstock.core.partitions.status import NO_PRODUCER, ProducerQuery, partition_status
 from penstock.errors import PenstockError
 from penstock.records.batch import read_produced
@@ -65,7 +66,7 @@ class PeerAppends:
         if isinstance(head, AppendHead):
             appends.append(partition, batch, head.acks, partial(_one, done))
         elif isinstance(head, AppendOnceHead):
-            appends.append_once(partition, batch, head.header, head.search_from, done)
+            appends.append_once(partition, batch, head.header, head.search_from, partial(_appended_once, done))
         elif isinstance(head, CommittedHead):
             key = PartitionKey(TopicName(head.of_topic), head.of_partition)
             done(self._gateway.broker.groups.committed(head.partition, GroupId(head.group), key))
@@ -104,6 +105,10 @@ class PeerAppends:
         answers, self._answers = self._answers, []
         if not self._closed:
             self._write(answers)
+
+
+def _appended_once(done: Callable[[list[int] | PenstockError], None], found: AppendedRecords | PenstockError) -> None:
+    done(found if isinstance(found, PenstockError) else [*found.offsets, found.appended_from])
 
 
 def _one(done: Callable[[list[int] | PenstockError], None], offset: int | PenstockError) -> None:

@@ -9,7 +9,7 @@ import logging
 import socket
 from typing import Final
 
-from penstock.core.broker import Broker, ClusterSide
+from penstock.core.broker import Broker
 from penstock.core.cluster.copying import OnFetched
 from penstock.gateways.peers.connection import PeerConnection
 from penstock.ports import EndOfTurn
@@ -31,9 +31,8 @@ class PeerGateway:
     def __init__(
         self, broker: Broker, turn: EndOfTurn, secret: bytes, on_fetched: OnFetched, heard_ms: dict[int, int]
     ) -> None:
-        assert broker.cluster is not None
         self.broker: Final = broker
-        self.cluster: Final[ClusterSide] = broker.cluster
+        self.cluster: Final = broker.cluster
         self.turn: Final = turn
         self.secret: Final = secret
         self.on_fetched: Final = on_fetched

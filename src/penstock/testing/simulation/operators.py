@@ -124,11 +124,10 @@ class Operator:
         """Some node takes it, if it is reached: Kafka's protocol has no word for it."""
         world, machine = self._world, self._random.choice(self._world.machines)
         running = machine.running
-        cluster = None if running is None else running.broker.cluster
         world.history.note(what, number, "asked of", machine.number)
-        if running is None or cluster is None or world.network.is_cut(self._process.host, machine.host):
+        if running is None or world.network.is_cut(self._process.host, machine.host):
             return
-        door = cluster.reassignments
+        door = running.broker.cluster.reassignments
 
         async def at_the_node() -> None:
             await asyncio.sleep(world.network.latency())

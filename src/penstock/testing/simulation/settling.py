@@ -71,8 +71,19 @@ class Settling:
 
     # Partitions.
 
+    def _use_all(self) -> None:
+        """A partition with one replica is opened when it is first used."""
+        for running in self._nodes():
+            broker = running.broker
+            for place in broker.cluster.replicas.unopened():
+                topic = broker.topics.get_by_id(place.topic_id)
+                if topic is not None:
+                    with suppress(PenstockError):
+                        running.process.context().run(broker.partition, topic.name, place.partition)
+
     def _misplaced(self) -> str | None:
         world = self._world
+        self._use_all()
         by_place: dict[TopicPartition, dict[int, Replica]] = {}
         for machine, place, replica in world.replicas():
             if not (isinstance(replica, Follower) and replica.is_observer):
@@ -107,9 +118,7 @@ class Settling:
     def _undrained(self) -> str | None:
         for node in self._drained():
             for running in self._nodes():
-                cluster = running.broker.cluster
-                assert cluster is not None
-                drain = cluster.reassignments.progress(node)
+                drain = running.broker.cluster.reassignments.progress(node)
                 if drain.leading or drain.replicas > drain.stuck:
                     return f"node {node} is not drained: {drain}"
         return None

@@ -158,9 +158,8 @@ class Simulation:
         kept = ("nodes/", "controller", "p/", "drains/")
         lines = [f"agreed: {line}" for line in self.etcd.entries() if line.startswith(kept)]
         for machine in self.machines:
-            cluster = machine.running.broker.cluster if machine.running is not None else None
-            if cluster is not None:
-                nodes = cluster.nodes
+            if machine.running is not None:
+                nodes = machine.running.broker.cluster.nodes
                 lines.append(f"{machine.process}: nodes {nodes.live()}, controller {nodes.controller}")
         for machine, place, replica in self.replicas():
             ends = f"{replica.log.start_offset}..{replica.high_watermark}..{replica.log.next_offset}"
@@ -302,7 +301,7 @@ class Simulation:
         """Everything that nodes lead and follow now."""
         for machine in self.machines:
             running = machine.running
-            if running is not None and running.broker.cluster is not None:
+            if running is not None:
                 side = running.broker.cluster.replicas
                 for replica in (*side.leading(), *side.following()):
                     topic = replica.topic
@@ -320,8 +319,7 @@ class Simulation:
                 self.history.sees_high_watermark((machine.process, replica.log), place, replica.high_watermark)
                 if (
                     isinstance(replica, Partition)
-                    and replica.in_sync is not None
-                    and replica.in_sync_count < replica.in_sync.min_in_sync
+                    and replica.in_sync.count < replica.in_sync.min_in_sync
                     and place in self.places
                     and place not in uncounted
                     and machine.running

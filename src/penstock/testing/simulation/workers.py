@@ -98,12 +98,13 @@ class SimulatedWorker:
     def _coordinator(self) -> Machine | None:
         """Who coordinates the group, as some node knows it."""
         some = self._random.choice(self._world.machines)
-        cluster = some.running.broker.cluster if some.running is not None else None
+        if some.running is None:
+            return None
         try:
-            number = cluster.coordinators.node_of(self._queue.group) if cluster is not None else None
+            number = some.running.broker.cluster.coordinators.node_of(self._queue.group)
         except PenstockError:
             return None
-        return None if number is None else self._world.machines[number - 1]
+        return self._world.machines[number - 1]
 
     async def _work(self, machine: Machine) -> None:
         place, group = self._queue.place, self._queue.group

@@ -7,7 +7,8 @@ from typing import Any
 
 from penstock.core.idempotency.appending import Appended, OnceAppends
 from penstock.core.idempotency.attempts import Attempt
-from penstock.core.idempotency.stored import MARK_HEADER, Key, with_key
+from penstock.core.idempotency.stored import KEY_HEADER, Key, with_key
+from penstock.core.partitions.peers import AppendedRecords
 from penstock.core.publish import NewRecord
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
@@ -26,7 +27,7 @@ class Leader:
     def append_once(
         self, _topic: Topic, _index: int, batch: bytearray, header: str, search_from: Any, done: Any
     ) -> None:
-        assert header == MARK_HEADER
+        assert header == KEY_HEADER
         values = [record.value or b"" for record in read_records(memoryview(batch), 1_000_000)]
         self.asked.append((values, search_from))
         self.answers.append(done)
@@ -42,7 +43,7 @@ class World:
 
     def append(self, name: str, search_from: int, size: int = 1) -> Attempt:
         attempt = Attempt(Key(self.topic.topic_id, name.encode()), self.topic.name)
-        headers = with_key((), b"", name.encode(), mark=name.encode())
+        headers = with_key((), b"", name.encode())
         record = NewRecord(None, name.encode() * size, headers, 0, 1_000)
         self.appends.append(attempt, self.topic, record, search_from, self.told.append)
         return attempt
@@ -58,7 +59,7 @@ async def test_each_record_of_a_batch_is_looked_for_from_where_its_own_intent_wa
         world.append("b", 3)
         await world.asked()
         assert world.leader.asked == [([b"a", b"b"], [100, 3])]
-        world.leader.answers[0]([102, 7])
+        world.leader.answers[0](AppendedRecords([102, 7], 102))
         assert [told.offset for told in world.told if isinstance(told, Appended)] == [102, 7]
 
 
@@ -96,7 +97,7 @@ async def test_an_end_that_a_leader_told_is_known_from_then_on(tmp_path: Path) -
         world = World(node, topic)
         world.append("a", 0)
         await world.asked()
-        world.leader.answers[0]([41])
+        world.leader.answers[0](AppendedRecords([41], 41))
         reached: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         world.appends.ends.reached(topic, 0, reached.set_result)
         assert await reached == 42

@@ -24,7 +24,7 @@ async def node(tmp_path: Path) -> AsyncIterator[ClusterNode]:
 
 
 def leader_of(node: ClusterNode, topic: str, index: int) -> NodeId:
-    return owner_of(node.broker, node.cluster, DescribePartition(topic, index))
+    return owner_of(node.broker, DescribePartition(topic, index))
 
 
 async def test_a_broker_that_is_alone_owns_everything(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ async def test_a_partition_belongs_to_its_leader(node: ClusterNode) -> None:
 async def test_what_does_not_exist_belongs_to_the_node_that_was_asked(node: ClusterNode) -> None:
     await node.place("t", (OTHER,))
     assert leader_of(node, "t", 1) == leader_of(node, "none", 0) == NODE
-    assert owner_of(node.broker, node.cluster, PublishOnce("none", "key", b"value")) == NODE
+    assert owner_of(node.broker, PublishOnce("none", "key", b"value")) == NODE
 
 
 async def test_a_partition_without_a_leader_and_a_node_that_is_not_up_are_refused_for_now(node: ClusterNode) -> None:

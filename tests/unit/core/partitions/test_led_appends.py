@@ -7,7 +7,7 @@ import pytest
 
 from penstock.core.partitions import led_appends
 from penstock.core.partitions.led_appends import LedAppends
-from penstock.core.partitions.partition import Partition
+from penstock.core.partitions.peers import AppendedRecords
 from penstock.core.topics.config import TopicConfig
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
@@ -19,7 +19,8 @@ from penstock.records.builder import build_batch
 from penstock.records.records import Record, read_records
 from penstock.runtime.clock import SystemClock
 from penstock.runtime.disk import RealDisk
-from penstock.types import Acks, Flush, TopicName
+from penstock.types import Acks, TopicName
+from tests.support.lone_partition import lone_partition
 from tests.support.worlds import ManualClock
 
 HEADER = "mark"
@@ -46,6 +47,10 @@ class ManualFlusher:
                 target.end_sync(task, None)
 
 
+def offsets_of(found: AppendedRecords | PenstockError) -> list[int] | PenstockError:
+    return found if isinstance(found, PenstockError) else found.offsets
+
+
 class Leader:
     """One partition and what it was told."""
 
@@ -70,12 +75,14 @@ class Leader:
     def open(self) -> None:
         world = LogEnvironment(RealDisk(), FilePool(RealDisk(), 10), SystemClock(), lambda _: None)
         log = open_log(world, str(self._path), self.topic.config.log_config())
-        self.partition = Partition(self.topic, 0, log, self.flusher, Flush.SYNC, 0)
+        self.partition = lone_partition(self.topic, log, self.flusher)
 
     def once(self, *marks: bytes, search_from: int | list[int] = 0) -> list[list[int] | PenstockError]:
         told: list[list[int] | PenstockError] = []
         noted = [search_from] if isinstance(search_from, int) else search_from
-        self.appends.append_once(self.partition, batch(*marks), HEADER, noted, told.append)
+        self.appends.append_once(
+            self.partition, batch(*marks), HEADER, noted, lambda found: told.append(offsets_of(found))
+        )
         return told
 
     def values(self) -> list[bytes | None]:

@@ -7,7 +7,6 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.partitions.partition import Partition
 from penstock.core.topics.config import TopicConfig, check_configs
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
@@ -20,6 +19,7 @@ from penstock.records.builder import BatchBuilder
 from penstock.runtime.clock import SystemClock
 from penstock.runtime.disk import RealDisk, RealFile
 from penstock.types import Buffer, Flush, TopicName
+from tests.support.lone_partition import lone_partition
 
 NOW_MS = 1_700_000_000_000
 
@@ -104,7 +104,7 @@ class Setup:
         self.disk = FullDisk()
         world = LogEnvironment(self.disk, FilePool(self.disk, 10), SystemClock(), lambda _: None)
         log = open_log(world, str(path / "0"), topic(configs).config.log_config())
-        self.partition = Partition(topic(configs), 0, log, self.flusher, flush, leader_epoch=0)
+        self.partition = lone_partition(topic(configs), log, self.flusher, flush)
         self.done: list[Reason | None] = []
 
     def append(self, count: int = 1, **fields: int) -> int:

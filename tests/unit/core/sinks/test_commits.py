@@ -175,6 +175,8 @@ def test_nobody_is_answered_for_a_sink_before_its_intent_is_carried_out(world) -
 def appended_but_not_noted(world: World) -> None:
     """The records of an intent are in their topic, and the process dies before that is noted."""
     intended(world, 0, (TOPIC, 0, [world.stage(b"1"), world.stage(b"2")]))
+    # The first batch by itself.
+    world.flusher.sync()
     world.flusher.sync()
     assert world.values() == [b"1", b"2"]
     assert world.sinks._sinks[SINK].stored.intent is not None
@@ -302,6 +304,8 @@ def test_what_waits_for_the_disk_is_bounded(world) -> None:
     staged = [world.stage(LARGE * 3) for _ in range(120)]
     target = world.broker.partition(TOPIC, 0)
     told = intended(world, 0, (TOPIC, 0, staged))
+    # The first batch by itself.
+    world.flusher.sync()
     for _ in range(40):
         # Written, and no sync comes to an end.
         world.flusher.write()

@@ -302,6 +302,8 @@ def test_a_producer_of_which_a_target_knows_a_later_epoch_is_replaced(world) -> 
     world.committed(0, (TOPIC, 0, [world.stage(b"1")]))
     sink = world.sinks._sinks[SINK]
     sink.stored = type(sink.stored)(**{**_fields(sink.stored), "producer_epoch": -1})
+    # As after a load.
+    sink.has_own_producer = False
     world.committed(1, (TOPIC, 0, [world.stage(b"2")]))
     assert world.values() == [b"1", b"2"]
 

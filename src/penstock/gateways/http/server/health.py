@@ -45,10 +45,8 @@ async def _livez(_: Call) -> Answer:
 
 
 def _unregistered(broker: Broker) -> str | None:
-    """Why others do not count on this node; None while it has its place in the cluster, in this very life, or is alone."""
+    """Why others do not count on this node; None while this process is registered."""
     cluster = broker.cluster
-    if cluster is None:
-        return None
     node = cluster.nodes.nodes.get(broker.node_id)
     if node is None:
         return "This node is not registered in its cluster yet: it registers as soon as the metadata store answers."

@@ -252,7 +252,7 @@ def hot_route(
         return await answer_of(handler, call)
 
     made = route(gateway, method, path, wide or through_asgi, operation, reads_body=not wide_reads)
-    made.hot = handler if gateway.broker.cluster is None else partial(_hot_knowing_the_topic, handler)
+    made.hot = handler if gateway.broker.is_alone else partial(_hot_knowing_the_topic, handler)
     made.is_large = is_large
     return made
 

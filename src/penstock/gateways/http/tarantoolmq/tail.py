@@ -177,7 +177,7 @@ class _Events(Response):
     def _taken_up(self) -> bool:
         """Whether what is not this node's copy any more, because another node leads now, is followed where it is."""
         gone, topics = self._tail.gone, self._call.gateway.broker.topics
-        if self._call.gateway.broker.cluster is None or topics.get_by_id(self._topic.topic_id) is None:
+        if self._call.gateway.broker.is_alone or topics.get_by_id(self._topic.topic_id) is None:
             return False
         while gone:
             index = gone.pop().index
@@ -194,7 +194,7 @@ class _Events(Response):
         renewed = gateway.loop.time()
         while not self._ended:
             try:
-                if gateway.broker.cluster is not None and gateway.loop.time() > renewed + _KEEP_ALIVE_SECONDS:
+                if not gateway.broker.is_alone and gateway.loop.time() > renewed + _KEEP_ALIVE_SECONDS:
                     renewed = gateway.loop.time()
                     self._renew()
                 taken = self._tail.take(_EVENTS_AT_ONCE_MAX, _BYTES_AT_ONCE_MAX)

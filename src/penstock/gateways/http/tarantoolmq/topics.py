@@ -153,7 +153,7 @@ async def _create(call: Call) -> Answer:
 def _replication_factor(call: Call) -> int | None:
     """One copy is the default of a broker that is alone. Unless a cluster's operator asked for more, it has its own default."""
     configured = call.gateway.settings.default_replication_factor
-    return None if configured == 1 and call.gateway.broker.cluster is not None else configured
+    return None if configured == 1 and not call.gateway.broker.is_alone else configured
 
 
 def _configs(retention_seconds: int | None, retention_bytes: int | None) -> dict[str, str | None]:

@@ -76,7 +76,7 @@ class _Fetch:
         self._bytes_min = min(request.min_bytes, self._bytes_max)
         self._wait_ms = min(max(request.max_wait_ms, 0), FETCH_WAIT_MS_MAX)
         self._committed_only = request.isolation_level == READ_COMMITTED
-        self._rack = "" if context.broker.cluster is None else request.rack_id
+        self._rack = request.rack_id
         """Where the client is, if that matters."""
         self._leaders: dict[int, ListedNode] = {}
         """Leaders of refused partitions, which the answer lists."""
@@ -340,7 +340,7 @@ def _closer_replica(broker: Broker, partition: Partition, rack: str, offset: int
     It is in sync, up, to stay, and has what is asked for. The leader chooses anew at every request (KIP-392).
     """
     cluster, in_sync = broker.cluster, partition.in_sync
-    if cluster is None or in_sync is None or offset < partition.log.start_offset:
+    if offset < partition.log.start_offset:
         return None
     nodes = cluster.nodes.nodes
     here = nodes.get(broker.node_id)

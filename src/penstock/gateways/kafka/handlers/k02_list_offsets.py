@@ -115,8 +115,7 @@ def _answer(
 
 def _check_known(partition: Partition) -> None:
     """OFFSET_NOT_AVAILABLE while more may be committed than is known here."""
-    in_sync = partition.in_sync
-    if in_sync is not None and partition.high_watermark < in_sync.epoch_start:
+    if partition.high_watermark < partition.in_sync.epoch_start:
         raise PenstockError(Reason.OFFSET_NOT_AVAILABLE)
 
 

@@ -13,7 +13,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import Turns
-from penstock.gateways.kafka.reassignments import change_each, reassignments_of
+from penstock.gateways.kafka.reassignments import change_each
 from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.elect_leaders_generated import (
@@ -41,7 +41,7 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
         )
     if request.topic_partitions is None:
         asked = list(_to_elect(kind, context))
-    reassignments = reassignments_of(context)
+    reassignments = context.broker.cluster.reassignments
     done = await change_each(asked, lambda place: reassignments.elect(*place, kind), request.timeout_ms)
     if request.topic_partitions is None:
         # Somebody else was faster.
@@ -69,10 +69,7 @@ def _kind(number: int) -> ElectionKind:
 
 def _to_elect(kind: ElectionKind, context: RequestContext) -> Iterator[tuple[str, int]]:
     """The partitions whose leader is not the one that this kind of election is for."""
-    topics, cluster = context.broker.topics, context.broker.cluster
-    if cluster is None:
-        return
-    live = cluster.nodes.live()
+    topics, live = context.broker.topics, context.broker.cluster.nodes.live()
     for topic in topics:
         for index, record in enumerate(topics.partitions(topic)):
             led = is_led(record, live)

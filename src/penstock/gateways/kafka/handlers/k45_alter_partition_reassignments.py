@@ -10,7 +10,7 @@ from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import Turns
-from penstock.gateways.kafka.reassignments import change_each, reassignments_of
+from penstock.gateways.kafka.reassignments import change_each
 from penstock.operations.operation import Action
 from penstock.wire.kafka.alter_partition_reassignments_generated import (
     AlterPartitionReassignmentsRequest,
@@ -44,7 +44,7 @@ async def handle(
         for topic in request.topics
         for asked in topic.partitions
     ]
-    reassignments = reassignments_of(context)
+    reassignments = context.broker.cluster.reassignments
     done = await change_each(
         changes,
         lambda change: reassignments.alter(*change, allow_replication_factor_change=may_change),

@@ -7,7 +7,6 @@ from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import Turns
-from penstock.gateways.kafka.reassignments import LoneReassignments, reassignments_of
 from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.list_partition_reassignments_generated import (
@@ -28,7 +27,7 @@ async def handle(
     except PenstockError as error:
         return ListPartitionReassignmentsResponse(error_code=context.code(error), error_message=error.text)
     by_topic: dict[str, list[ListPartitionReassignmentsResponsePartition]] = {}
-    async for move in _moves(request, reassignments_of(context)):
+    async for move in _moves(request, context.broker.cluster.reassignments):
         by_topic.setdefault(move.topic, []).append(
             ListPartitionReassignmentsResponsePartition(
                 move.partition, list(move.replicas), list(move.adding), list(move.removing)
@@ -41,7 +40,7 @@ async def handle(
 
 
 async def _moves(
-    request: ListPartitionReassignmentsRequest, reassignments: Reassignments | LoneReassignments
+    request: ListPartitionReassignmentsRequest, reassignments: Reassignments
 ) -> AsyncIterator[ReplicaMove]:
     """The moves of the partitions in the request, each once; all moves if it has no list."""
     if request.topics is None:

@@ -47,9 +47,7 @@ def describe_quorum(_request: DescribeQuorumRequest, context: RequestContext) ->
     The code is the one that clients got from a Kafka cluster on ZooKeeper, so tools that look for the quorum do without it.
     Version 2 adds the text.
     """
-    refusal = PenstockError(
-        Reason.UNSUPPORTED_VERSION, _NO_QUORUM_ALONE if context.broker.cluster is None else _NO_QUORUM
-    )
+    refusal = PenstockError(Reason.UNSUPPORTED_VERSION, _NO_QUORUM_ALONE if context.broker.is_alone else _NO_QUORUM)
     try:
         context.require_cluster(Action.DESCRIBE)
     except PenstockError as error:

@@ -1,15 +1,13 @@
-"""The way of a sink's batches into one target: into the log, where this broker is alone, or to the leader, in a cluster.
+"""Sends the batches of a sink to the leaders of its targets.
 
-In a cluster a leader forgets nothing that is committed, and refuses what does not follow on the producer's last batch. But a producer that it
-does not know may begin anywhere. So of each target the first batch is waited for until it is committed, before the next is sent: from then on every
-leader there will be knows the producer, and nothing can be left out.
+A leader forgets nothing that is committed, and refuses a batch that does not follow the producer's last one. But a producer that it does not know
+may begin with any sequence number. So the first batch for each target must be committed before the next one is sent: from then on every
+later leader knows the producer, and no batch can be left out.
 """
 
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from penstock.core.coordinators.jobs import Outcome
-from penstock.core.partitions.ends import peers_of
-from penstock.core.partitions.partition import Partition
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError
 from penstock.records.batch import set_offset
@@ -52,52 +50,12 @@ class Tally(Outcome):
         return self
 
 
-class Line(Protocol):
-    """To one target."""
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the target's topic is deleted."""
-        ...
-
-    def append(self, batch: bytearray) -> None:
-        """One batch, with its producer and sequence."""
-        ...
-
-    def committed(self) -> Outcome:
-        """Told when all that was appended since this was last asked for is committed."""
-        ...
-
-
-class LineHere:
-    """Into a log of this broker, which is alone."""
-
-    def __init__(self, broker: "Broker", partition: Partition) -> None:
-        self._clock = broker.clock
-        self._partition = partition
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the target's topic is deleted."""
-        return self._partition.gone
-
-    def append(self, batch: bytearray) -> None:
-        """One batch; it was checked when it was promised."""
-        self._partition.append_owed(batch, self._clock.now_ms())
-
-    def committed(self) -> Outcome:
-        """All that is in the log."""
-        outcome = Outcome()
-        self._partition.when_committed(self._partition.log.next_offset, outcome)
-        return outcome
-
-
-class LineToLeader:
-    """To whoever leads the target. It may refuse what the topic's settings do not allow any more: then it is tried again until they do."""
+class TargetWriter:
+    """Writes to one target. The batches were checked when they were promised, so later settings of the topic do not refuse them."""
 
     def __init__(self, broker: "Broker", topic: Topic, index: int) -> None:
         self._topics = broker.topics
-        self._peers: Final = peers_of(broker)
+        self._peers: Final = broker.peers
         self._topic = topic
         self._index = index
         self._tally = Tally()
