@@ -63,7 +63,9 @@ class ClusterSide:
         """Appends of other nodes to partitions that this one leads."""
         broker.timed.extend((self.appends, self.replicas))
         broker.topics.writes.notes_deletions = not broker.is_alone
-        broker.topics.placer = ClusterPlacer(self.nodes, broker.topics)
+        if not broker.is_alone:
+            # With one node there is nothing to weigh, so the work does not grow with the number of partitions.
+            broker.topics.placer = ClusterPlacer(self.nodes, broker.topics)
         broker.topics.on_partition.append(self.replicas.apply)
         self.metering: Final = ReplicaMetering(broker.node_id, broker.topics, broker.meters)
         """Counts for ``/metrics``."""
