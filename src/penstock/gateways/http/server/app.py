@@ -1,31 +1,25 @@
-"""The application: every resource module's routes put together, and what surrounds each request.
+"""The application: the routes of all resources, and what every request has in common.
 
-A request gets its id here, an unknown path or method is answered in the shape of its API, and a mistake of ours is a 500 with
-the trace in the log: it never stops the broker.
+Each request gets its id here. An unknown path or method is answered in the form of its API. A bug is answered with 500; its trace is
+logged, and the broker continues.
 """
 
 import logging
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, Route, Router
+from starlette.routing import Match, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.gateways.http.server import documentation, health, metrics
-from penstock.gateways.http.server.answers import (
-    REQUEST_ID,
-    Refusal,
-    error_answer,
-    failure_answer,
-    given_request_id,
-    is_v1,
-)
+from penstock.gateways.http.server.answers import REQUEST_ID, given_request_id
+from penstock.gateways.http.server.errors import Refusal, error_answer, failure_answer, is_v1
 from penstock.gateways.http.server.routing import RawAnswer
 from penstock.gateways.http.tarantoolmq import consumers, members, messages, tail, topics
-from penstock.gateways.http.v1.resources import RESOURCES as V1_RESOURCES
+from penstock.gateways.http.v1 import cluster, consume, dlq, groups, leases, produce, queues, sinks, status
+from penstock.gateways.http.v1 import topics as v1_topics
 from penstock.observe import logs as log_lines
 
 if TYPE_CHECKING:
@@ -33,25 +27,33 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("penstock.http")
 
-Routes = Callable[["HttpGateway"], Sequence[Route]]
-
-RESOURCES: Final[Sequence[Routes]] = (
-    documentation.routes,
-    health.routes,
-    metrics.routes,
-    topics.routes,
-    messages.routes,
-    tail.routes,
-    consumers.routes,
-    members.routes,
+RESOURCES: Final = (
+    documentation,
+    health,
+    metrics,
+    topics,
+    messages,
+    tail,
+    consumers,
+    members,
+    v1_topics,
+    produce,
+    consume,
+    leases,
+    queues,
+    dlq,
+    groups,
+    sinks,
+    cluster,
+    status,
 )
-"""TarantoolMQ's API and ours beside it."""
+"""In the order in which they are documented."""
 
 
 def build_app(gateway: "HttpGateway") -> ASGIApp:
     """The whole API."""
-    routes: list[BaseRoute] = [made for module in (*RESOURCES, *V1_RESOURCES) for made in module(gateway)]
-    gateway.routes = [found for found in routes if isinstance(found, Route)]
+    for resource in RESOURCES:
+        gateway.routes += documentation.routes(gateway) if resource is documentation else resource.CALLS.routes(gateway)
 
     async def not_found(request: Request, _: Exception) -> Response:
         return _refuse(request, Refusal(404, "Not found"))
@@ -62,20 +64,22 @@ def build_app(gateway: "HttpGateway") -> ASGIApp:
         headers = ((b"allow", allow.encode()),)
         if is_v1(request.scope["path"]):
             return _refuse(request, Refusal(405, f"Method not allowed; use {allow}", headers=headers))
-        # The API outside /v1 knows one answer for whatever it does not serve.
+        # Outside /v1, an unknown method is answered like an unknown path.
         return _refuse(request, Refusal(404, "Not found", headers=headers))
 
-    # Not the whole of Starlette's application: its own answer to a failure would come before ours.
-    router = ExceptionMiddleware(Router(routes, redirect_slashes=False), handlers={404: not_found, 405: wrong_method})
-    return Surroundings(gateway, router)
+    # Without the rest of Starlette's application, which would answer failures before RequestMiddleware does.
+    router = ExceptionMiddleware(
+        Router(gateway.routes, redirect_slashes=False), handlers={404: not_found, 405: wrong_method}
+    )
+    return RequestMiddleware(gateway, router)
 
 
 def _refuse(request: Request, refusal: Refusal) -> Response:
     return RawAnswer(error_answer(request.scope["path"], refusal), request.scope["penstock.request_id"])
 
 
-class Surroundings:
-    """Gives each request its id, and answers for an application that fails."""
+class RequestMiddleware:
+    """Gives each request its id, and answers requests whose handlers fail."""
 
     def __init__(self, gateway: "HttpGateway", app: ASGIApp) -> None:
         self._gateway = gateway
@@ -88,7 +92,7 @@ class Surroundings:
         request_id = given_request_id(scope["headers"]) or self._gateway.new_request_id()
         scope["penstock.request_id"] = request_id
         log_lines.request_id.set(request_id.decode("ascii"))
-        # Without it the router answers an unknown path itself, in nobody's shape.
+        # Without it, the router would answer unknown paths itself, in another form.
         scope["app"] = self._app
         started = False
 

@@ -22,7 +22,8 @@ from uvicorn.server import ServerState
 
 from penstock.core.access import Caller
 from penstock.errors import PenstockError
-from penstock.gateways.http.server.answers import Answer, Refusal, error_answer, failure_answer, rendered
+from penstock.gateways.http.server.answers import Answer, rendered
+from penstock.gateways.http.server.errors import Refusal, error_answer, failure_answer
 from penstock.gateways.http.server.lane import LaneCall
 from penstock.gateways.http.server.routing import Call, bounded, refused, too_late
 

@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import uvicorn
 from starlette.requests import Request
@@ -15,13 +15,18 @@ from starlette.routing import Route
 from penstock import limits
 from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.broker import Broker
-from penstock.gateways.http.server.answers import Refusal
+from penstock.gateways.http.server.answers import encoder
 from penstock.gateways.http.server.app import build_app
 from penstock.gateways.http.server.connection import HttpConnection
+from penstock.gateways.http.server.errors import Refusal
 from penstock.gateways.http.server.lane import LaneTable
+from penstock.gateways.http.server.openapi import document
 from penstock.ports import EndOfTurn
 from penstock.settings import HttpSettings
 from penstock.types import Gateway
+
+if TYPE_CHECKING:
+    from penstock.observe.metrics import Metrics
 
 _BACKLOG: Final = 1024
 _SWEEP_SECONDS: Final = 1.0
@@ -120,7 +125,7 @@ class HttpGateway:
         self.problem: Final = problem
         self.loop: Final = asyncio.get_running_loop()
         self.routes: list[Route] = []
-        """All of them, once the application is built."""
+        """Set when the application is built."""
         self.on_stop: Final[dict[Callable[[], None], None]] = {}
         """What ends each stream that would go on for ever: called when the gateway stops."""
         self.lane: Final = LaneTable(self)
@@ -196,6 +201,18 @@ class HttpGateway:
     def end_stream(self, end: Callable[[], None]) -> None:
         """It is over; fine when it never began."""
         self.on_stop.pop(end, None)
+
+    @functools.cached_property
+    def openapi(self) -> bytes:
+        """The OpenAPI document."""
+        return encoder.encode(document(self.routes))
+
+    @functools.cached_property
+    def metrics(self) -> "Metrics":
+        """The numbers of this node; their library is not loaded before they are needed."""
+        from penstock.observe.metrics import Metrics
+
+        return Metrics(self.broker, self.problem)
 
     def default_headers(self) -> bytes:
         """What uvicorn puts before every answer's own headers: the date, which changes once a second."""

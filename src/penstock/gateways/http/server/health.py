@@ -1,17 +1,13 @@
 """Whether the process lives and takes requests, for people, load balancers and service managers."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import Final, Literal
 
 from msgspec import UNSET, Struct, UnsetType
-from starlette.routing import Route
 
 from penstock import __version__
 from penstock.core.broker import Broker
 from penstock.gateways.http.server.answers import Answer, json_answer
-from penstock.gateways.http.server.routing import Call, CallDoc, route
-
-if TYPE_CHECKING:
-    from penstock.gateways.http.server.gateway import HttpGateway
+from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc
 
 
 class Healthy(Struct, frozen=True, omit_defaults=True):
@@ -35,11 +31,16 @@ class Readiness(Struct, frozen=True, omit_defaults=True):
     problem: str | UnsetType = UNSET
 
 
+CALLS: Final = ApiCalls("Node")
+
+
+@CALLS.get("/health", CallDoc("Check whether the broker is healthy", {200: Healthy}))
 async def _health(call: Call) -> Answer:
     problem = call.gateway.problem()
     return json_answer(Healthy("healthy") if problem is None else Healthy("degraded", problem))
 
 
+@CALLS.get("/livez", CallDoc("Check whether the process is alive", {200: Alive}))
 async def _livez(_: Call) -> Answer:
     return json_answer(Alive("alive", __version__))
 
@@ -55,6 +56,7 @@ def _unregistered(broker: Broker) -> str | None:
     return None
 
 
+@CALLS.get("/readyz", CallDoc("Check whether the broker is ready for requests", {200: Readiness, 503: Readiness}))
 async def _readyz(call: Call) -> Answer:
     gateway = call.gateway
     problem = gateway.problem() or _unregistered(gateway.broker)
@@ -62,20 +64,3 @@ async def _readyz(call: Call) -> Answer:
         return json_answer(Readiness("not ready", problem), 503)
     ready = gateway.is_ready()
     return json_answer(Readiness("ready" if ready else "not ready"), 200 if ready else 503)
-
-
-def routes(gateway: "HttpGateway") -> list[Route]:
-    """GET /health, /livez and /readyz."""
-    return [
-        route(
-            gateway, "GET", "/health", _health, CallDoc("Node", "Check whether the broker is healthy", {200: Healthy})
-        ),
-        route(gateway, "GET", "/livez", _livez, CallDoc("Node", "Check whether the process is alive", {200: Alive})),
-        route(
-            gateway,
-            "GET",
-            "/readyz",
-            _readyz,
-            CallDoc("Node", "Check whether the broker is ready for requests", {200: Readiness, 503: Readiness}),
-        ),
-    ]

@@ -1,7 +1,7 @@
-"""The OpenAPI document (3.1) of everything that this gateway serves, made from the routes themselves.
+"""The OpenAPI document (3.1) of everything that this gateway serves.
 
-Each route says what it takes and gives beside its function (``routing.CallDoc``), and the schemas are those of the msgspec
-models that decode and encode, so the document cannot say anything else than what is done.
+It is made from the routes, which are documented next to their handlers (``routing.CallDoc``). The schemas are those of the msgspec
+models that decode requests and encode responses, so the document cannot differ from the behaviour.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from msgspec import Struct
 from starlette.routing import Route
 
 from penstock import __version__
-from penstock.gateways.http.server.answers import is_v1
+from penstock.gateways.http.server.errors import is_v1
 from penstock.gateways.http.server.routing import ApiRoute, CallDoc, Content, Parameter
 
 Schema = dict[str, Any]
@@ -41,13 +41,13 @@ def document(routes: Iterable[Route]) -> Schema:
     described = [known for known in routes if isinstance(known, ApiRoute)]
     models = _Models()
     for known in described:
-        models.collect(known.operation)
+        models.collect(known.doc)
     schemas = models.resolve()
     paths: dict[str, Schema] = {}
     for known in described:
         item = paths.setdefault(known.path_format, {})
         item[known.method.lower()] = _operation(known, models)
-    tags = list(dict.fromkeys(known.operation.tag for known in described))
+    tags = list(dict.fromkeys(known.tag for known in described))
     return {
         "openapi": "3.1.0",
         "info": {"title": "Penstock", "version": __version__, "description": _DESCRIPTION},
@@ -58,21 +58,21 @@ def document(routes: Iterable[Route]) -> Schema:
 
 
 class _Models:
-    """The models of all operations, and the schema of each."""
+    """The models of all calls, and the schema of each."""
 
     def __init__(self) -> None:
         self._models: list[Any] = [Error, CodedError]
         self._schemas: list[Schema] = []
 
-    def collect(self, operation: CallDoc) -> None:
-        """Take note of an operation's models."""
-        for content in (operation.body, *operation.answers.values()):
+    def collect(self, doc: CallDoc) -> None:
+        """Add the models of a call."""
+        for content in (doc.body, *doc.answers.values()):
             for part in _parts(content):
                 self._models += _parts(part.model) if isinstance(part, Content) else (part,)
-        self._models += (parameter.model for parameter in operation.parameters)
+        self._models += (parameter.model for parameter in doc.parameters)
 
     def resolve(self) -> dict[str, Schema]:
-        """The schemas that have names."""
+        """The named schemas."""
         schemas, components = msgspec.json.schema_components(self._models, ref_template=_REF)
         self._schemas = list(schemas)
         return components
@@ -90,24 +90,24 @@ def _parts(content: Any) -> Sequence[Any]:
 
 
 def _operation(known: ApiRoute, models: _Models) -> Schema:
-    operation = known.operation
+    doc = known.doc
     made: Schema = {
-        "tags": [operation.tag],
-        "summary": operation.summary,
+        "tags": [known.tag],
+        "summary": doc.summary,
         "operationId": _operation_id(known),
         "parameters": [
             *(
                 {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
                 for name in known.param_convertors
             ),
-            *(_parameter(parameter, models) for parameter in operation.parameters),
+            *(_parameter(parameter, models) for parameter in doc.parameters),
         ],
         "responses": _responses(known, models),
     }
-    if operation.description:
-        made["description"] = operation.description
-    if operation.body is not None:
-        made["requestBody"] = {"required": operation.body_required, "content": _content(operation.body, models)}
+    if doc.description:
+        made["description"] = doc.description
+    if doc.body is not None:
+        made["requestBody"] = {"required": doc.body_required, "content": _content(doc.body, models)}
     return made
 
 
@@ -129,7 +129,7 @@ def _parameter(parameter: Parameter, models: _Models) -> Schema:
 
 
 def _content(content: Any, models: _Models) -> Schema:
-    """By media type; several JSON models are alternatives. A stream is described by one piece of it."""
+    """By media type; several JSON models are alternatives. A stream is described by one of its pieces."""
     made: Schema = {}
     json_schemas: list[Schema] = []
     for part in _parts(content):
@@ -148,14 +148,14 @@ def _any_of(schemas: list[Schema]) -> Schema:
 
 
 def _responses(known: ApiRoute, models: _Models) -> Schema:
-    operation = known.operation
+    doc = known.doc
     error_schema = models.schema(CodedError if is_v1(known.path_format) else Error)
     made: Schema = {}
-    for status, content in operation.answers.items():
+    for status, content in doc.answers.items():
         made[str(status)] = {"description": HTTPStatus(status).phrase}
         if content is not None:
             made[str(status)]["content"] = _content(content, models)
-    for status in operation.errors:
+    for status in doc.errors:
         made[str(status)] = {
             "description": HTTPStatus(status).phrase,
             "content": {_JSON: {"schema": error_schema}},
@@ -165,7 +165,7 @@ def _responses(known: ApiRoute, models: _Models) -> Schema:
         "content": {_JSON: {"schema": error_schema}},
     }
     for key, answer in made.items():
-        answer["headers"] = _headers({} if key == "default" else operation.headers.get(int(key), {}))
+        answer["headers"] = _headers({} if key == "default" else doc.headers.get(int(key), {}))
     return made
 
 

@@ -1,9 +1,9 @@
-"""How a resource module declares its calls: a path, a method, a function, and what the OpenAPI document says about it.
+"""How a resource declares its calls: a method, a path, a handler, and what the OpenAPI document says about it.
 
-A resource module has ``routes(gateway) -> list[Route]`` and makes each with :func:`route` or :func:`hot_route`; ``app.py``
-puts them together. A handler gets a :class:`Call` and returns an :class:`~penstock.gateways.http.server.answers.Answer` (or a
-Starlette response when it streams). To refuse, it raises ``Refusal`` or lets a ``PenstockError`` pass; the shape of the API is
-given here. A hot handler never waits: it gets a ``done`` and calls it exactly once, perhaps before it returns.
+A resource module has an :class:`ApiCalls` named ``CALLS``, and decorates each handler with one of its methods; ``app.py`` serves
+them all. A handler takes a :class:`Call` and returns an :class:`~penstock.gateways.http.server.answers.Answer`, or a Starlette
+response if it streams. To refuse, it raises ``Refusal`` or ``PenstockError``. A hot handler never waits: it is given a ``done``
+and calls it exactly once, perhaps before it returns.
 """
 
 import asyncio
@@ -20,16 +20,8 @@ from starlette.routing import Route
 
 from penstock.core.access import Caller
 from penstock.errors import PenstockError
-from penstock.gateways.http.server.answers import (
-    CODES,
-    UNKNOWN_TOPIC,
-    Answer,
-    RawHeaders,
-    Refusal,
-    error_answer,
-    headers_of,
-    refusal_of,
-)
+from penstock.gateways.http.server.answers import Answer, RawHeaders, headers_of
+from penstock.gateways.http.server.errors import CODES, UNKNOWN_TOPIC, Refusal, error_answer, refusal_of
 from penstock.limits import KIB
 from penstock.meters import Histogram
 from penstock.operations.operation import Operation
@@ -45,9 +37,9 @@ _LARGE_ANSWER_BYTES: Final = 64 * KIB
 
 
 class Call:
-    """One request as a handler sees it. ``request`` is Starlette's, for those that stream; the fast lane has none.
+    """One request as a handler sees it. ``request`` is Starlette's, and None in the fast lane.
 
-    A hot handler whose answer may take its time sets ``cancel``: it is called when the client is gone before it.
+    A hot handler that may wait long sets ``cancel``, which is called if the client disconnects before the answer.
     """
 
     __slots__ = (
@@ -87,23 +79,23 @@ class Call:
         self.cancel: Callable[[], None] | None = None
 
     def header(self, name: bytes) -> bytes | None:
-        """The first header of that name, which is in small letters."""
+        """The first header with this lower-case name."""
         for key, value in self.headers:
             if key == name:
                 return value
         return None
 
     async def do(self, operation: Operation[T]) -> T:
-        """The result of an operation, in the time that a request may take."""
+        """The result of an operation; 504 if it takes longer than a request may."""
         return await in_time(self.gateway, self.gateway.broker.do(operation, self.caller))
 
     @property
     def is_head(self) -> bool:
-        """Whether only the headers of the answer to a GET are wanted: a stream must not begin for it."""
+        """Whether only the headers of a GET are wanted: a handler must not begin a stream."""
         return self.request is not None and self.request.method == "HEAD"
 
     def query_fields(self) -> dict[str, str]:
-        """The query string; of a name given twice the last counts."""
+        """The fields of the query string; the last one of each name."""
         if not self.query:
             return {}
         try:
@@ -118,7 +110,7 @@ class Call:
             ) from None
 
     def int_field(self, fields: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
-        """A number of the query string, or a refusal that says what it may be."""
+        """A number of the query string, or a refusal with its range."""
         text = fields.get(name)
         if text is None:
             return default
@@ -135,7 +127,7 @@ HotHandler = Callable[[Call, Done], None]
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A body that is not JSON: its media type, and what one piece of it (a line, an event) is; a list is any of its models."""
+    """A body that is not JSON: its media type, and the model of one piece of it (a line, an event); a list means any of its models."""
 
     media_type: str
     model: Any = str
@@ -143,7 +135,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of the query string. Those of the path are known by the path."""
+    """A parameter in the query string or a header. Parameters in the path are taken from the path."""
 
     name: str
     model: Any = str
@@ -154,59 +146,110 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class CallDoc:
-    """What the OpenAPI document says about a call. Models are msgspec's; ``None`` is an answer without a body.
+    """What the OpenAPI document says about a call. Models are msgspec types; ``None`` means no body.
 
-    ``errors`` are the statuses with a body in the API's error shape; those that any call may have (413, 500, 503) are known.
+    ``errors`` are the statuses of this call's errors, without those that every call can return (413, 500, 503).
     """
 
-    tag: str
     summary: str
     answers: Mapping[int, Any]
     errors: Sequence[int] = ()
     description: str = ""
     parameters: Sequence[Parameter] = ()
     body: Any = None
-    """The JSON body's model, or a list of models and :class:`Content`, any of which may be sent."""
+    """The model of the JSON body, or a list of models and :class:`Content`, any of which may be sent."""
     body_required: bool = True
     headers: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
-    """By status: headers of the answer, each with its description."""
+    """By status: the response headers, each with its description."""
 
 
 def required(model: Any, **fields: Mapping[str, Any]) -> Any:
-    """For the document: a model whose decoder lets these fields be absent, because their absence has a text of its own."""
+    """For the document: a model in which these fields are required. The decoder accepts their absence, which has an error text of its own."""
     properties = {name: dict(schema) for name, schema in fields.items()}
     return Annotated[model, msgspec.Meta(extra_json_schema={"required": list(fields), "properties": properties})]
 
 
 class ApiRoute(Route):
-    """A Starlette route that knows its OpenAPI operation, and its hot function if the fast lane may take it."""
+    """A Starlette route with its documentation, and its hot handler if the fast lane may take it."""
 
-    operation: CallDoc
+    tag: str
+    doc: CallDoc
     method: str
     hot: HotHandler | None = None
     is_large: bool = False
-    """Its answer may be many times as large as the request: none is begun behind it on a connection before it has left."""
+    """The answer may be many times as large as the request: it is made alone on its connection."""
     latency: Histogram
 
 
 class RawAnswer(Response):
-    """An answer that goes out with exactly the headers that the fast lane sends."""
+    """An answer with exactly the headers that the fast lane sends."""
 
     def __init__(self, answer: Answer, request_id: bytes) -> None:
         super().__init__(answer.body, answer.status)
         self.raw_headers = headers_of(answer, request_id)
 
 
-def route(
-    gateway: "HttpGateway",
-    method: str,
-    path: str,
-    handler: Handler,
-    operation: CallDoc,
-    *,
-    reads_body: bool = True,
+class ApiCalls:
+    """The calls of one resource, in the order in which they are matched and documented. Its methods are decorators that add one."""
+
+    def __init__(self, tag: str) -> None:
+        """``tag``: the section of the OpenAPI document."""
+        self._tag = tag
+        self._declared: list[Callable[[HttpGateway], ApiRoute]] = []
+
+    def routes(self, gateway: "HttpGateway") -> list[ApiRoute]:
+        """The routes of all calls."""
+        return [declared(gateway) for declared in self._declared]
+
+    def get(self, path: str, doc: CallDoc) -> Callable[[Handler], Handler]:
+        """Add a GET, whose handler may be a HEAD too."""
+        return self._add("GET", path, doc)
+
+    def post(self, path: str, doc: CallDoc) -> Callable[[Handler], Handler]:
+        """Add a POST."""
+        return self._add("POST", path, doc)
+
+    def put(self, path: str, doc: CallDoc) -> Callable[[Handler], Handler]:
+        """Add a PUT."""
+        return self._add("PUT", path, doc)
+
+    def delete(self, path: str, doc: CallDoc) -> Callable[[Handler], Handler]:
+        """Add a DELETE."""
+        return self._add("DELETE", path, doc)
+
+    def hot(
+        self, path: str, doc: CallDoc, asgi: Handler | None = None, *, reads_body: bool = True, is_large: bool = False
+    ) -> Callable[[HotHandler], HotHandler]:
+        """Add a POST that the fast lane takes too. ``asgi`` serves the requests that it does not take, if they need more than
+        the handler does; it reads the body itself unless ``reads_body``.
+        """
+
+        def add(handler: HotHandler) -> HotHandler:
+            async def through_asgi(call: Call) -> Answer:
+                return await answer_of(handler, call)
+
+            def declared(gateway: "HttpGateway") -> ApiRoute:
+                route = _route(self._tag, "POST", path, doc, asgi or through_asgi, gateway, reads_body=reads_body)
+                route.hot = handler if gateway.broker.is_alone else partial(_hot_retrying_unknown_topic, handler)
+                route.is_large = is_large
+                return route
+
+            self._declared.append(declared)
+            return handler
+
+        return add
+
+    def _add(self, method: str, path: str, doc: CallDoc) -> Callable[[Handler], Handler]:
+        def add(handler: Handler) -> Handler:
+            self._declared.append(partial(_route, self._tag, method, path, doc, handler))
+            return handler
+
+        return add
+
+
+def _route(
+    tag: str, method: str, path: str, doc: CallDoc, handler: Handler, gateway: "HttpGateway", *, reads_body: bool = True
 ) -> ApiRoute:
-    """A call of the API. The body is read before the handler is called, unless ``reads_body`` is false."""
     latency = gateway.broker.meters.latency(Gateway.HTTP, f"{method} {path.replace(':path', '')}")
 
     async def endpoint(request: Request) -> Response:
@@ -215,9 +258,8 @@ def route(
         try:
             if reads_body:
                 call.body = await read_body(gateway, request)
-            answer = await _knowing_the_topic(call, handler)
+            answer = await _retrying_unknown_topic(call, handler)
         except ClientDisconnect:
-            # Nobody is there to be answered.
             return Response(status_code=400)
         except (PenstockError, Refusal) as error:
             answer = refused(gateway, call.path, error)
@@ -226,39 +268,16 @@ def route(
             return RawAnswer(bounded(gateway, call.path, answer), call.request_id)
         return answer
 
-    made = ApiRoute(path, endpoint, methods=[method])
-    made.operation = operation
-    made.latency = latency
-    made.method = method
-    return made
+    route = ApiRoute(path, endpoint, methods=[method])
+    route.tag = tag
+    route.doc = doc
+    route.latency = latency
+    route.method = method
+    return route
 
 
-def hot_route(
-    gateway: "HttpGateway",
-    method: str,
-    path: str,
-    handler: HotHandler,
-    operation: CallDoc,
-    wide: Handler | None = None,
-    *,
-    is_large: bool = False,
-    wide_reads: bool = False,
-) -> ApiRoute:
-    """A call that the fast lane may take too. ``wide`` is for ASGI when it knows more ways of sending than the lane does, or
-    (``wide_reads``) reads the body by itself.
-    """
-
-    async def through_asgi(call: Call) -> Answer:
-        return await answer_of(handler, call)
-
-    made = route(gateway, method, path, wide or through_asgi, operation, reads_body=not wide_reads)
-    made.hot = handler if gateway.broker.is_alone else partial(_hot_knowing_the_topic, handler)
-    made.is_large = is_large
-    return made
-
-
-async def _knowing_the_topic(call: Call, handler: Handler) -> Answer | Response:
-    """The answer of a handler, which is asked again if another node created the topic just before."""
+async def _retrying_unknown_topic(call: Call, handler: Handler) -> Answer | Response:
+    """The answer of a handler, which is called again if another node created the topic just before."""
     try:
         return await handler(call)
     except UNKNOWN_TOPIC as error:
@@ -268,8 +287,8 @@ async def _knowing_the_topic(call: Call, handler: Handler) -> Answer | Response:
     return await handler(call)
 
 
-def _hot_knowing_the_topic(handler: HotHandler, call: Call, done: Done) -> None:
-    """The same for the fast lane, which waits for nothing."""
+def _hot_retrying_unknown_topic(handler: HotHandler, call: Call, done: Done) -> None:
+    """The same for the fast lane, which never waits."""
     try:
         handler(call, done)
     except UNKNOWN_TOPIC as error:
@@ -290,7 +309,7 @@ def _hot_knowing_the_topic(handler: HotHandler, call: Call, done: Done) -> None:
 
 
 async def answer_of(handler: HotHandler, call: Call) -> Answer:
-    """What a hot handler answers, for one who can wait."""
+    """The answer of a hot handler, for callers that can wait."""
     future: asyncio.Future[Answer] = call.gateway.loop.create_future()
 
     def done(answer: Answer) -> None:
@@ -298,12 +317,12 @@ async def answer_of(handler: HotHandler, call: Call) -> Answer:
             future.set_result(answer)
 
     handler(call, done)
-    # Whoever can be cancelled has its own idea of how long to wait.
+    # A call that can be cancelled has its own timeout.
     return await (future if call.cancel is not None else in_time(call.gateway, future))
 
 
 async def in_time(gateway: "HttpGateway", waited: Awaitable[T]) -> T:
-    """What a request waits for; 504 when it does not come in the time that a request may take."""
+    """Wait at most as long as a request may take; 504 after that."""
     try:
         async with asyncio.timeout(gateway.settings.request_timeout_ms / 1000):
             return await waited
@@ -312,7 +331,7 @@ async def in_time(gateway: "HttpGateway", waited: Awaitable[T]) -> T:
 
 
 def too_late(gateway: "HttpGateway") -> Refusal:
-    """504: nobody knows whether it will still happen."""
+    """504: the outcome of the request is unknown."""
     return Refusal(
         504,
         f"There was no answer within {gateway.settings.request_timeout_ms} ms. The request may still be processed: check before you repeat it.",
@@ -320,7 +339,7 @@ def too_late(gateway: "HttpGateway") -> Refusal:
 
 
 def bounded(gateway: "HttpGateway", path: str, answer: Answer) -> Answer:
-    """The answer, or a refusal when it is large and too much is made already that nobody takes."""
+    """The answer, or a refusal if it is large and too many answers have not been read by their clients."""
     if len(answer.body) <= _LARGE_ANSWER_BYTES or gateway.unsent_bytes <= gateway.bounds.unsent_bytes_max:
         return answer
     return refused(
@@ -329,12 +348,12 @@ def bounded(gateway: "HttpGateway", path: str, answer: Answer) -> Answer:
 
 
 def refused(gateway: "HttpGateway", path: str, error: PenstockError | Refusal) -> Answer:
-    """A refusal as an answer. It is counted."""
+    """The answer to a refused request, which is counted."""
     if isinstance(error, PenstockError):
         reason = error.reason.name.lower()
         error = refusal_of(error)
     else:
-        reason = (error.code or CODES.get(error.status, "INTERNAL")).lower()
+        reason = CODES.get(error.status, "INTERNAL").lower()
     gateway.broker.meters.request_errors.add((Gateway.HTTP.value, reason))
     return error_answer(path, error)
 
@@ -356,10 +375,10 @@ def call_of(gateway: "HttpGateway", request: Request) -> Call:
 
 
 async def read_body(gateway: "HttpGateway", request: Request) -> bytes:
-    """The whole body, within the bound."""
+    """The whole body; 413 if it is too large."""
     most = gateway.settings.body_bytes_max
-    told = request.headers.get("content-length", "0")
-    if told.isascii() and told.isdigit() and int(told) > most:
+    length = request.headers.get("content-length", "0")
+    if length.isascii() and length.isdigit() and int(length) > most:
         raise body_too_large(most)
     parts: list[bytes] = []
     size = 0
@@ -382,14 +401,14 @@ async def read_body(gateway: "HttpGateway", request: Request) -> bytes:
 
 
 def body_too_large(most: int) -> Refusal:
-    """413; the rest of the body is not read, so the connection ends with it."""
+    """413; the rest of the body is not read, so the connection is closed."""
     return Refusal(
         413, f"The body is larger than {most} bytes. Send it in smaller parts.", headers=((b"connection", b"close"),)
     )
 
 
 def decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
-    """A JSON body as its model, or a refusal that says where it is wrong."""
+    """A JSON body as its model, or a refusal that says what is wrong."""
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:

@@ -1,19 +1,16 @@
 """Consumer groups over HTTP: register, commit and read offsets. These are the groups and offsets that Kafka's clients see."""
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 from uuid import UUID
 
 import msgspec
 from msgspec import Meta, Struct
-from starlette.routing import Route
 
-from penstock.gateways.http.server.answers import Answer, Refusal, json_answer
-from penstock.gateways.http.server.routing import Call, CallDoc, Parameter, decoded, required, route
+from penstock.gateways.http.server.answers import Answer, json_answer
+from penstock.gateways.http.server.errors import Refusal
+from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Parameter, decoded, required
 from penstock.gateways.http.tarantoolmq.topics import TOPIC_NAME, in_words
 from penstock.operations.groups import CommitOffset, FetchOffsets, RegisterGroup
-
-if TYPE_CHECKING:
-    from penstock.gateways.http.server.gateway import HttpGateway
 
 INT64_MAX: Final = 2**63 - 1
 NUMBER: Final = {"type": "integer", "minimum": 0, "maximum": INT64_MAX}
@@ -67,6 +64,19 @@ _group_decoder = msgspec.json.Decoder(GroupRequest)
 _commit_decoder = msgspec.json.Decoder(CommitOffsetRequest)
 
 
+CALLS: Final = ApiCalls("Consumers")
+
+
+@CALLS.post(
+    "/consumers/{group:path}/groups",
+    CallDoc(
+        "Register a group for a topic",
+        {201: GroupModel},
+        errors=(400, 429),
+        description="The group gets offset 0 in each partition where it has no offset. If the topic does not exist yet, the group gets its offsets when the topic is created. Repeating the call returns the same response.",
+        body=required(GroupRequest, topic_name=TOPIC_NAME),
+    ),
+)
 async def _register(call: Call) -> Answer:
     group = call.params["group"]
     asked: GroupRequest = decoded(_group_decoder, call.body) if call.body.strip() else GroupRequest()
@@ -76,6 +86,15 @@ async def _register(call: Call) -> Answer:
     return json_answer(GroupModel(registered.group_id, group, asked.topic_name, registered.created_ms // 1000), 201)
 
 
+@CALLS.get(
+    "/consumers/{group:path}/offsets",
+    CallDoc(
+        "Show the committed offsets of a group",
+        {200: OffsetList},
+        errors=(400,),
+        parameters=(Parameter("topic", str, "show only the offsets of this topic"),),
+    ),
+)
 async def _offsets(call: Call) -> Answer:
     found = await call.do(FetchOffsets(call.params["group"], call.query_fields().get("topic")))
     return json_answer(
@@ -83,6 +102,16 @@ async def _offsets(call: Call) -> Answer:
     )
 
 
+@CALLS.post(
+    "/consumers/{group:path}/offsets",
+    CallDoc(
+        "Commit the next offset to read",
+        {200: Committed},
+        errors=(400, 404),
+        description="The offset may decrease, and it may be past the end of the partition.",
+        body=required(CommitOffsetRequest, topic_name=TOPIC_NAME, partition=NUMBER, offset=NUMBER),
+    ),
+)
 async def _commit(call: Call) -> Answer:
     asked: CommitOffsetRequest = decoded(_commit_decoder, call.body) if call.body.strip() else CommitOffsetRequest()
     if not asked.topic_name or asked.partition is None or asked.offset is None:
@@ -90,50 +119,3 @@ async def _commit(call: Call) -> Answer:
     with in_words(call, asked.topic_name, no_partition=400):
         await call.do(CommitOffset(call.params["group"], asked.topic_name, asked.partition, asked.offset))
     return json_answer(Committed(committed=True))
-
-
-def routes(gateway: "HttpGateway") -> list[Route]:
-    """POST /consumers/:g/groups, GET and POST /consumers/:g/offsets."""
-    return [
-        route(
-            gateway,
-            "POST",
-            "/consumers/{group:path}/groups",
-            _register,
-            CallDoc(
-                "Consumers",
-                "Register a group for a topic",
-                {201: GroupModel},
-                errors=(400, 429),
-                description="The group gets offset 0 in each partition where it has no offset. If the topic does not exist yet, the group gets its offsets when the topic is created. Repeating the call returns the same response.",
-                body=required(GroupRequest, topic_name=TOPIC_NAME),
-            ),
-        ),
-        route(
-            gateway,
-            "GET",
-            "/consumers/{group:path}/offsets",
-            _offsets,
-            CallDoc(
-                "Consumers",
-                "Show the committed offsets of a group",
-                {200: OffsetList},
-                errors=(400,),
-                parameters=(Parameter("topic", str, "show only the offsets of this topic"),),
-            ),
-        ),
-        route(
-            gateway,
-            "POST",
-            "/consumers/{group:path}/offsets",
-            _commit,
-            CallDoc(
-                "Consumers",
-                "Commit the next offset to read",
-                {200: Committed},
-                errors=(400, 404),
-                description="The offset may decrease, and it may be past the end of the partition.",
-                body=required(CommitOffsetRequest, topic_name=TOPIC_NAME, partition=NUMBER, offset=NUMBER),
-            ),
-        ),
-    ]

@@ -4,20 +4,17 @@ The broker assigns the partitions, at once, and these are the groups of every ot
 than its session is dropped; its next heartbeat is a 404, and it joins again.
 """
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
-from starlette.routing import Route
 
-from penstock.gateways.http.server.answers import Answer, Refusal, json_answer
-from penstock.gateways.http.server.routing import Call, CallDoc, Parameter, decoded, required, route
+from penstock.gateways.http.server.answers import Answer, json_answer
+from penstock.gateways.http.server.errors import Refusal
+from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Parameter, decoded, required
 from penstock.gateways.http.tarantoolmq.topics import TOPIC_NAME, in_words
 from penstock.limits import GROUP_ID_CHARS_MAX
 from penstock.operations.groups import Heartbeat, JoinGroup, LeaveGroup
-
-if TYPE_CHECKING:
-    from penstock.gateways.http.server.gateway import HttpGateway
 
 CONSUMER_ID: Final = {"type": "string", "minLength": 1, "maxLength": GROUP_ID_CHARS_MAX}
 
@@ -46,6 +43,19 @@ class Left(Struct, frozen=True):
 _decoder = msgspec.json.Decoder(JoinRequest)
 
 
+CALLS: Final = ApiCalls("Consumers")
+
+
+@CALLS.post(
+    "/consumers/{group:path}/members",
+    CallDoc(
+        "Join a group and get partitions",
+        {200: Member},
+        errors=(400, 404, 409, 429),
+        description="Joining again renews the session and returns the partitions. A group with Kafka consumers is a conflict.",
+        body=required(JoinRequest, topic_name=TOPIC_NAME, consumer_id=CONSUMER_ID),
+    ),
+)
 async def _join(call: Call) -> Answer:
     asked: JoinRequest = decoded(_decoder, call.body) if call.body.strip() else JoinRequest()
     if not asked.topic_name or not asked.consumer_id:
@@ -56,6 +66,16 @@ async def _join(call: Call) -> Answer:
     return json_answer(Member(asked.consumer_id, list(partitions)))
 
 
+@CALLS.put(
+    "/consumers/{group:path}/members/{consumer}",
+    CallDoc(
+        "Renew the session of a member",
+        {200: Member},
+        errors=(400, 404),
+        description="404 means that the member must join again.",
+        parameters=(Parameter("topic", str, "return the member's partitions of this topic"),),
+    ),
+)
 async def _heartbeat(call: Call) -> Answer:
     consumer_id, name = call.params["consumer"], call.query_fields().get("topic")
     with in_words(call, name or ""):
@@ -63,48 +83,7 @@ async def _heartbeat(call: Call) -> Answer:
     return json_answer(Member(consumer_id, UNSET if partitions is None else list(partitions)))
 
 
+@CALLS.delete("/consumers/{group:path}/members/{consumer}", CallDoc("Leave a group", {200: Left}, errors=(400, 404)))
 async def _leave(call: Call) -> Answer:
     await call.do(LeaveGroup(call.params["group"], call.params["consumer"]))
     return json_answer(Left(left=True))
-
-
-def routes(gateway: "HttpGateway") -> list[Route]:
-    """POST /consumers/:g/members, PUT and DELETE /consumers/:g/members/:c."""
-    member = "/consumers/{group:path}/members/{consumer}"
-    return [
-        route(
-            gateway,
-            "POST",
-            "/consumers/{group:path}/members",
-            _join,
-            CallDoc(
-                "Consumers",
-                "Join a group and get partitions",
-                {200: Member},
-                errors=(400, 404, 409, 429),
-                description="Joining again renews the session and returns the partitions. A group with Kafka consumers is a conflict.",
-                body=required(JoinRequest, topic_name=TOPIC_NAME, consumer_id=CONSUMER_ID),
-            ),
-        ),
-        route(
-            gateway,
-            "PUT",
-            member,
-            _heartbeat,
-            CallDoc(
-                "Consumers",
-                "Renew the session of a member",
-                {200: Member},
-                errors=(400, 404),
-                description="404 means that the member must join again.",
-                parameters=(Parameter("topic", str, "return the member's partitions of this topic"),),
-            ),
-        ),
-        route(
-            gateway,
-            "DELETE",
-            member,
-            _leave,
-            CallDoc("Consumers", "Leave a group", {200: Left}, errors=(400, 404)),
-        ),
-    ]

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.core.publish import NewRecord, Placed, record_id
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.http.server.answers import Refusal, refusal_of
+from penstock.gateways.http.server.errors import Refusal, refusal_of
 from penstock.records.records import Headers, Record
 from penstock.text import BASE64, bytes_of, text_of
 from penstock.types import Acks

@@ -5,25 +5,18 @@ the results, and the others are published. Of a body that is not JSON nothing is
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import UNSET, Meta, Struct
 from starlette.responses import Response
-from starlette.routing import Route
 
 from penstock.core.publish import NewRecord, Results
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.http.server.answers import (
-    NDJSON,
-    Answer,
-    Refusal,
-    UnknownTopic,
-    encoder,
-    error_answer,
-    json_answer,
-)
+from penstock.gateways.http.server.answers import NDJSON, Answer, encoder, json_answer
+from penstock.gateways.http.server.errors import Refusal, UnknownTopic, error_answer
 from penstock.gateways.http.server.routing import (
+    ApiCalls,
     Call,
     CallDoc,
     Content,
@@ -31,10 +24,8 @@ from penstock.gateways.http.server.routing import (
     Parameter,
     answer_of,
     decoded,
-    hot_route,
     read_body,
     required,
-    route,
 )
 from penstock.gateways.http.tarantoolmq.message_models import (
     ACKS,
@@ -65,9 +56,6 @@ from penstock.operations.records import ReadRecords
 from penstock.operations.topics import DescribePartition
 from penstock.types import Acks
 
-if TYPE_CHECKING:
-    from penstock.gateways.http.server.gateway import HttpGateway
-
 Records = Sequence[NewRecord]
 PlacedDone = Callable[[Results], None]
 BatchDone = Callable[[list[Published | NotPublished]], None]
@@ -78,6 +66,8 @@ POLL_BYTES_MAX: Final = 8 * MIB
 _PASSING: Final = frozenset({Reason.NOT_ENOUGH_REPLICAS, Reason.LEADER_NOT_AVAILABLE, Reason.NOT_LEADER_OR_FOLLOWER})
 """Reasons that pass by themselves, and for which nothing was appended: the call is tried again."""
 _SPACE: Final = b" \t\r\n"
+
+CALLS: Final = ApiCalls("Messages")
 
 
 class Watermarks(Struct, frozen=True):
@@ -90,6 +80,38 @@ class Watermarks(Struct, frozen=True):
 # Publishing.
 
 
+_LINE_DESCRIPTION: Final = "One message, an array of messages, or an object with `messages`. With the type application/x-ndjson, the body is a stream of lines with one message each, and so is the response: one line for each message, in order, while the request is still being sent."
+
+
+async def _publish(call: Call) -> Answer | Response:
+    """The same through ASGI, where lines may be streamed too."""
+    assert call.request is not None
+    content_type = (call.header(b"content-type") or b"").partition(b";")[0].strip().lower()
+    if content_type == NDJSON:
+        find_topic(call, call.params["topic"])
+        return publish_lines(call, publish_each)
+    # It is there already when it is tried again.
+    call.body = call.body or await read_body(call.gateway, call.request)
+    return await answer_of(publish, call)
+
+
+@CALLS.hot(
+    "/topics/{topic}/messages",
+    CallDoc(
+        "Publish one message or many",
+        {200: [Published, PublishedBatch, Content("application/x-ndjson", [Published, NotPublished])]},
+        errors=(400, 404, 413),
+        description=_LINE_DESCRIPTION,
+        body=[
+            required(MessageRequest, value={"type": "string"}),
+            BatchRequest,
+            MessageArray,
+            Content("application/x-ndjson", required(MessageRequest, value={"type": "string"})),
+        ],
+    ),
+    asgi=_publish,
+    reads_body=False,
+)
 def publish(call: Call, done: Done) -> None:
     """POST /topics/:t/messages with a JSON body."""
     gateway = call.gateway
@@ -245,7 +267,7 @@ def _append(call: Call, topic: str, records: Records, acks: Acks, placed: Placed
         call.gateway.broker.publisher.publish(call.caller, topic, records, acks, placed)
     except PenstockError as error:
         if error.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION:
-            raise UnknownTopic(topic, 404, TOPIC_NOT_FOUND) from None
+            raise UnknownTopic(topic, TOPIC_NOT_FOUND) from None
         if error.reason not in _PASSING or not call.gateway.settings.retries:
             raise
         _append_later(call, topic, records, acks, placed, call.gateway.settings.retries)
@@ -266,18 +288,6 @@ def _append_later(call: Call, topic: str, records: Records, acks: Acks, placed: 
     call.gateway.loop.call_later(call.gateway.settings.retry_backoff_ms / 1000, try_again)
 
 
-async def _publish(call: Call) -> Answer | Response:
-    """The same through ASGI, where lines may be streamed too."""
-    assert call.request is not None
-    content_type = (call.header(b"content-type") or b"").partition(b";")[0].strip().lower()
-    if content_type == NDJSON:
-        find_topic(call, call.params["topic"])
-        return publish_lines(call, publish_each)
-    # It is there already when it is tried again.
-    call.body = call.body or await read_body(call.gateway, call.request)
-    return await answer_of(publish, call)
-
-
 # Reading.
 
 
@@ -289,6 +299,23 @@ def _index(call: Call) -> int:
     return int(index)
 
 
+@CALLS.get(
+    "/topics/{topic}/partitions/{partition}/messages",
+    CallDoc(
+        "Read messages of a partition, starting at an offset",
+        {200: MessageList},
+        errors=(400, 404),
+        description="An offset that retention has deleted starts at the oldest message; an offset past the end returns nothing.",
+        parameters=(
+            Parameter("offset", Annotated[int, Meta(ge=0, le=2**63 - 1)], "the first offset; default 0"),
+            Parameter(
+                "max_records",
+                Annotated[int, Meta(ge=1, le=2**63 - 1)],
+                f"the maximum number of messages; default {RECORDS_DEFAULT}, limited by the broker's max_poll_records",
+            ),
+        ),
+    ),
+)
 async def _read(call: Call) -> Answer:
     topic, index = call.params["topic"], _index(call)
     fields = call.query_fields()
@@ -300,66 +327,12 @@ async def _read(call: Call) -> Answer:
     return json_answer(MessageList([message_of(topic, index, record) for record in found]))
 
 
+@CALLS.get(
+    "/topics/{topic}/partitions/{partition}/offsets",
+    CallDoc("Show the offset range of a partition", {200: Watermarks}, errors=(404,)),
+)
 async def _offsets(call: Call) -> Answer:
     topic = call.params["topic"]
     with in_words(call, topic):
         found = await call.do(DescribePartition(topic, _index(call)))
     return json_answer(Watermarks(found.high_watermark, found.start_offset))
-
-
-_LINE_DESCRIPTION: Final = "One message, an array of messages, or an object with `messages`. With the type application/x-ndjson, the body is a stream of lines with one message each, and so is the response: one line for each message, in order, while the request is still being sent."
-
-
-def routes(gateway: "HttpGateway") -> list[Route]:
-    """POST /topics/:t/messages, GET /topics/:t/partitions/:p/messages and /offsets."""
-    return [
-        hot_route(
-            gateway,
-            "POST",
-            "/topics/{topic}/messages",
-            publish,
-            CallDoc(
-                "Messages",
-                "Publish one message or many",
-                {200: [Published, PublishedBatch, Content("application/x-ndjson", [Published, NotPublished])]},
-                errors=(400, 404, 413),
-                description=_LINE_DESCRIPTION,
-                body=[
-                    required(MessageRequest, value={"type": "string"}),
-                    BatchRequest,
-                    MessageArray,
-                    Content("application/x-ndjson", required(MessageRequest, value={"type": "string"})),
-                ],
-            ),
-            wide=_publish,
-            wide_reads=True,
-        ),
-        route(
-            gateway,
-            "GET",
-            "/topics/{topic}/partitions/{partition}/messages",
-            _read,
-            CallDoc(
-                "Messages",
-                "Read messages of a partition, starting at an offset",
-                {200: MessageList},
-                errors=(400, 404),
-                description="An offset that retention has deleted starts at the oldest message; an offset past the end returns nothing.",
-                parameters=(
-                    Parameter("offset", Annotated[int, Meta(ge=0, le=2**63 - 1)], "the first offset; default 0"),
-                    Parameter(
-                        "max_records",
-                        Annotated[int, Meta(ge=1, le=2**63 - 1)],
-                        f"the maximum number of messages; default {RECORDS_DEFAULT}, limited by the broker's max_poll_records",
-                    ),
-                ),
-            ),
-        ),
-        route(
-            gateway,
-            "GET",
-            "/topics/{topic}/partitions/{partition}/offsets",
-            _offsets,
-            CallDoc("Messages", "Show the offset range of a partition", {200: Watermarks}, errors=(404,)),
-        ),
-    ]

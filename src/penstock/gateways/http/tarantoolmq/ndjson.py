@@ -13,8 +13,10 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from penstock.errors import PenstockError
-from penstock.gateways.http.server.answers import NDJSON, REQUEST_ID, Refusal, encoder
+from penstock.gateways.http.server.answers import NDJSON, REQUEST_ID, encoder
+from penstock.gateways.http.server.errors import Refusal
 from penstock.gateways.http.server.routing import Call
+from penstock.gateways.http.server.streams import piece, start_of
 from penstock.gateways.http.tarantoolmq.message_models import (
     ACKS,
     NOT_JSON,
@@ -62,16 +64,16 @@ class _Lines(Response):
             # The client holds its lines back until it is told to go on, which must come before the headers of the answer.
             first = await anext(parts, b"")
         headers = [(b"content-type", NDJSON), (REQUEST_ID, self._call.request_id)]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send(start_of(headers))
         # A first piece at once, so that the client sees the headers before its first answer.
-        await send({"type": "http.response.body", "body": b"", "more_body": True})
+        await send(piece())
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._read(first, parts))
                 while (answered := await self._answers.get()) is not None:
                     lines = encoder.encode_lines(await answered)
-                    await send({"type": "http.response.body", "body": lines, "more_body": True})
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                    await send(piece(lines))
+                await send(piece(more=False))
         except* ClientDisconnect:
             pass
 

@@ -1,50 +1,67 @@
-"""Following a topic live, as server-sent events: a message an event, from where the client left off.
+"""GET /topics/T/tail: follow a topic live, as server-sent events, one for each message.
 
-An event's ``id`` begins with the id of its message and goes on with where the other partitions stand, so that the
-``Last-Event-ID`` with which a client comes back resumes all of them. A topic of more than ``RESUMED_PARTITIONS_MAX``
-partitions has the message's id alone, which resumes that partition; the others begin where the request says.
+The ``id`` of an event is the id of its message, followed by the next offset of each other partition. A client that sends it back
+as ``Last-Event-ID`` resumes all partitions. If the topic has more than ``RESUMED_PARTITIONS_MAX`` partitions, the id is the message's
+alone and resumes only its partition; the others start where the request says.
 
-Nothing is read from the log while the socket is full, and what is made at a time is bounded; a silent topic sends a comment
-now and then, so that neither end takes the other for gone.
+Nothing is read from the log while the socket is full, and the size of each read is bounded. If there are no messages, a comment
+is sent now and then, so that neither side takes the connection for dead.
 """
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Send
 
 from penstock.core.partitions.reading import Tail
 from penstock.core.partitions.replica import Replica
 from penstock.core.publish import record_id
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError
-from penstock.gateways.http.server.answers import EVENTS, REQUEST_ID, Answer, Refusal, encoder
-from penstock.gateways.http.server.routing import Call, CallDoc, Content, Parameter, route
+from penstock.gateways.http.server.answers import EVENTS, Answer, encoder
+from penstock.gateways.http.server.errors import Refusal
+from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Content, Parameter
+from penstock.gateways.http.server.streams import StreamedAnswer, piece
 from penstock.gateways.http.tarantoolmq.message_models import PARTITION_NOT_FOUND, Message, message_of
 from penstock.gateways.http.tarantoolmq.topics import find_topic, in_words
 from penstock.limits import KIB
 from penstock.operations.records import FollowTopic
 from penstock.operations.topics import DescribePartition
-
-if TYPE_CHECKING:
-    from penstock.gateways.http.server.gateway import HttpGateway
+from penstock.records.records import Record
 
 RESUMED_PARTITIONS_MAX: Final = 64
 _EVENTS_AT_ONCE_MAX: Final = 500
 _BYTES_AT_ONCE_MAX: Final = 256 * KIB
 _KEEP_ALIVE_SECONDS: Final = 15.0
 _ASKED_AT_ONCE_MAX: Final = 16
-"""Partitions whose leaders are asked at a time where they end."""
+"""Leaders that are asked at the same time for the end of their partition."""
 _NONE_SEEN: Final = "*"
-"""Stands for the message in the id of a client that has not seen any."""
+"""Replaces the message id in an event id before the first message."""
 _KEEP_ALIVE: Final = b": keep-alive\n\n"
 _OFFSET_MAX: Final = 2**63 - 1
 
 
+CALLS: Final = ApiCalls("Messages")
+
+
+@CALLS.get(
+    "/topics/{topic}/tail",
+    CallDoc(
+        "Follow a topic live, as server-sent events",
+        {200: Content("text/event-stream", Message)},
+        errors=(400, 404),
+        description="Each event is a message. To resume after an event, send its id as Last-Event-ID.",
+        parameters=(
+            Parameter("partition", Annotated[int, Meta(ge=0, le=2**31 - 1)], "only this partition; default: all"),
+            Parameter("offset", Annotated[int, Meta(ge=0, le=_OFFSET_MAX)], "the first offset in that partition"),
+            Parameter("from", Literal["earliest", "latest"], "where to start; default: latest"),
+            Parameter("Last-Event-ID", str, "the id of the last event seen", where="header"),
+        ),
+    ),
+)
 async def _tail(call: Call) -> Answer | Response:
     name = call.params["topic"]
     with in_words(call, name):
@@ -54,12 +71,12 @@ async def _tail(call: Call) -> Answer | Response:
     if call.is_head:
         return Answer(200, b"", EVENTS)
     events = _Events(call, topic, positions)
-    call.gateway.begin_stream(events.end)
+    events.begin()
     return events
 
 
 async def _positions(call: Call, topic: Topic) -> list[tuple[Replica, int]]:
-    """Where to begin in each partition that is followed."""
+    """The first offset to read in each partition that is followed."""
     fields = call.query_fields()
     indexes = range(topic.partition_count)
     if "partition" in fields:
@@ -69,7 +86,7 @@ async def _positions(call: Call, topic: Topic) -> list[tuple[Replica, int]]:
         indexes = range(index, index + 1)
     begin = fields.get("from", "latest")
     if begin not in ("earliest", "latest"):
-        raise Refusal(400, "from must be earliest or latest.")
+        raise Refusal(400, "The value of from must be earliest or latest")
     offset: int | None = None
     if "offset" in fields:
         if len(indexes) != 1:
@@ -91,7 +108,7 @@ async def _positions(call: Call, topic: Topic) -> list[tuple[Replica, int]]:
 
 
 async def _ends(call: Call, topic: Topic, indexes: Sequence[int]) -> dict[int, int]:
-    """Where partitions end by their leaders: a copy here may not have the last of it yet."""
+    """The ends of partitions as their leaders report them: the copies on this node may lack the last records."""
     found: dict[int, int] = {}
     for first in range(0, len(indexes), _ASKED_AT_ONCE_MAX):
         some = indexes[first : first + _ASKED_AT_ONCE_MAX]
@@ -101,7 +118,7 @@ async def _ends(call: Call, topic: Topic, indexes: Sequence[int]) -> dict[int, i
 
 
 def _resumed(call: Call, topic: Topic) -> dict[int, int]:
-    """The next offset of each partition by the last event that the client saw."""
+    """The next offset of each partition, from the last event that the client received."""
     last = (call.header(b"last-event-id") or b"").decode("latin-1").strip()
     if not last:
         return {}
@@ -117,105 +134,81 @@ def _resumed(call: Call, topic: Topic) -> dict[int, int]:
                 400,
                 f"Last-Event-ID is not from an event of {topic.name}: remove it, or send the id of an event unchanged.",
             )
-        # The first is the message itself, which has been seen; the others are where their partitions stand.
+        # The first is the message itself, which the client has; the others are next offsets.
         found[int(index)] = int(offset) + (1 if number == 0 else 0)
     return found
 
 
-class _Events(Response):
+class _Events(StreamedAnswer):
     def __init__(self, call: Call, topic: Topic, positions: list[tuple[Replica, int]]) -> None:
-        super().__init__()
-        self._call = call
+        super().__init__(call, EVENTS, (b"cache-control", b"no-store"))
+        self._broker = call.gateway.broker
         self._topic = topic
-        self._standing = {partition.index: offset for partition, offset in positions}
+        self._next_offsets = {partition.index: offset for partition, offset in positions}
         self._resumes_all = 1 < len(positions) <= RESUMED_PARTITIONS_MAX
         self._more = asyncio.Event()
         self._ended = False
         self._tail = Tail(positions, self._more.set)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
-        """Send events until the client goes, the topic is deleted or the gateway stops."""
-        gateway = self._call.gateway
-        try:
-            headers = [
-                (b"content-type", EVENTS),
-                (b"cache-control", b"no-store"),
-                (REQUEST_ID, self._call.request_id),
-            ]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            # At once, so that the client knows that it is heard.
-            await send({"type": "http.response.body", "body": self._greeting(), "more_body": True})
-            gone = asyncio.ensure_future(self._watch(receive))
-            try:
-                await self._follow(send)
-            finally:
-                gone.cancel()
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-        finally:
-            self._tail.close()
-            gateway.end_stream(self.end)
-
     def _greeting(self) -> bytes:
-        """A comment, and an id without an event: whoever is cut off before the first message resumes from here."""
+        """A comment, and an id without an event: a client that is disconnected before the first message resumes from here."""
         name = self._topic.name
         text = f": tail of {name}\n"
-        if len(self._standing) <= RESUMED_PARTITIONS_MAX:
-            places = " ".join(f"{index}@{offset}" for index, offset in self._standing.items())
+        if len(self._next_offsets) <= RESUMED_PARTITIONS_MAX:
+            places = " ".join(f"{index}@{offset}" for index, offset in self._next_offsets.items())
             text += f"id: {name}/{_NONE_SEEN} {places}\n"
         return f"{text}\n".encode()
 
     def end(self) -> None:
-        """Nobody is to get more."""
+        """Send no more events."""
         self._ended = True
         self._more.set()
 
-    async def _watch(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        self.end()
+    def close(self) -> None:
+        """Read nothing more."""
+        self._tail.close()
 
-    def _taken_up(self) -> bool:
-        """Whether what is not this node's copy any more, because another node leads now, is followed where it is."""
-        gone, topics = self._tail.gone, self._call.gateway.broker.topics
-        if self._call.gateway.broker.is_alone or topics.get_by_id(self._topic.topic_id) is None:
+    def _follows_elsewhere(self) -> bool:
+        """Whether the partitions that this node has lost, because another node leads them now, are followed there."""
+        if self._broker.is_alone or self._broker.topics.get_by_id(self._topic.topic_id) is None:
             return False
-        while gone:
-            index = gone.pop().index
-            self._tail.add(self._call.gateway.broker.observe(self._topic.name, index), self._standing[index])
+        while self._tail.gone:
+            index = self._tail.gone.pop().index
+            self._tail.add(self._broker.observe(self._topic.name, index), self._next_offsets[index])
         return True
 
-    def _renew(self) -> None:
-        """Say that what is copied here for this reader alone is read still."""
-        for index in self._standing:
-            self._call.gateway.broker.observe(self._topic.name, index)
+    def _take(self) -> list[tuple[Replica, Record]]:
+        taken = self._tail.take(_EVENTS_AT_ONCE_MAX, _BYTES_AT_ONCE_MAX)
+        while not taken and self._tail.gone and self._follows_elsewhere():
+            taken = self._tail.take(_EVENTS_AT_ONCE_MAX, _BYTES_AT_ONCE_MAX)
+        return taken
 
-    async def _follow(self, send: Send) -> None:
-        gateway = self._call.gateway
-        renewed = gateway.loop.time()
+    async def send_pieces(self, send: Send) -> None:
+        """Send events until the client disconnects, the topic is deleted or the gateway stops."""
+        # At once, so that the client sees that its request was accepted.
+        await send(piece(self._greeting()))
+        now = self.call.gateway.loop.time
+        renewed = now()
         while not self._ended:
             try:
-                if not gateway.broker.is_alone and gateway.loop.time() > renewed + _KEEP_ALIVE_SECONDS:
-                    renewed = gateway.loop.time()
-                    self._renew()
-                taken = self._tail.take(_EVENTS_AT_ONCE_MAX, _BYTES_AT_ONCE_MAX)
-                while not taken and self._tail.gone and self._taken_up():
-                    taken = self._tail.take(_EVENTS_AT_ONCE_MAX, _BYTES_AT_ONCE_MAX)
+                if not self._broker.is_alone and now() > renewed + _KEEP_ALIVE_SECONDS:
+                    renewed = now()
+                    for index in self._next_offsets:
+                        # What is copied to this node only for this reader is still being read.
+                        self._broker.observe(self._topic.name, index)
+                taken = self._take()
             except PenstockError as error:
-                # It comes again with every take: there is nothing more to follow.
+                # Every further read would fail, too.
                 problem = encoder.encode({"error": error.text})
-                await send(
-                    {"type": "http.response.body", "body": b"event: error\ndata: %s\n\n" % problem, "more_body": True}
-                )
+                await send(piece(b"event: error\ndata: %s\n\n" % problem))
                 return
             if taken:
                 events = b"".join(
                     self._event(partition, message_of(self._topic.name, partition.index, record))
                     for partition, record in taken
                 )
-                self._call.gateway.broker.meters.gave_out(
-                    self._topic.name, self._call.caller.gateway, len(taken), len(events)
-                )
-                await send({"type": "http.response.body", "body": events, "more_body": True})
+                self._broker.meters.gave_out(self._topic.name, self.call.caller.gateway, len(taken), len(events))
+                await send(piece(events))
                 continue
             if self._tail.gone:
                 return
@@ -223,44 +216,14 @@ class _Events(Response):
                 async with asyncio.timeout(_KEEP_ALIVE_SECONDS):
                     await self._more.wait()
             except TimeoutError:
-                await send({"type": "http.response.body", "body": _KEEP_ALIVE, "more_body": True})
+                await send(piece(_KEEP_ALIVE))
             self._more.clear()
 
     def _event(self, partition: Replica, message: Message) -> bytes:
         index = partition.index
-        standing = self._standing
-        standing[index] = message.offset + 1
+        self._next_offsets[index] = message.offset + 1
         event_id = record_id(self._topic.name, index, message.offset)
         if self._resumes_all:
-            others = " ".join(f"{other}@{offset}" for other, offset in standing.items() if other != index)
+            others = " ".join(f"{other}@{offset}" for other, offset in self._next_offsets.items() if other != index)
             event_id = f"{event_id} {others}"
         return b"id: %s\ndata: %s\n\n" % (event_id.encode(), encoder.encode(message))
-
-
-def routes(gateway: "HttpGateway") -> list[Route]:
-    """GET /topics/:t/tail."""
-    return [
-        route(
-            gateway,
-            "GET",
-            "/topics/{topic}/tail",
-            _tail,
-            CallDoc(
-                "Messages",
-                "Follow a topic live, as server-sent events",
-                {200: Content("text/event-stream", Message)},
-                errors=(400, 404),
-                description="Each event is a message. To resume after an event, send its id as Last-Event-ID.",
-                parameters=(
-                    Parameter(
-                        "partition", Annotated[int, Meta(ge=0, le=2**31 - 1)], "only this partition; default: all"
-                    ),
-                    Parameter(
-                        "offset", Annotated[int, Meta(ge=0, le=_OFFSET_MAX)], "the first offset in that partition"
-                    ),
-                    Parameter("from", Literal["earliest", "latest"], "where to start; default: latest"),
-                    Parameter("Last-Event-ID", str, "the id of the last event seen", where="header"),
-                ),
-            ),
-        )
-    ]

@@ -2,23 +2,20 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import Annotated, Final, Literal
 from uuid import UUID, uuid5
 
 import msgspec
 from msgspec import Meta, Struct
-from starlette.routing import Route
 
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.http.server.answers import Answer, Refusal, UnknownTopic, json_answer
-from penstock.gateways.http.server.routing import Call, CallDoc, decoded, required, route
+from penstock.gateways.http.server.answers import Answer, json_answer
+from penstock.gateways.http.server.errors import Refusal, UnknownTopic
+from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, decoded, required
 from penstock.gateways.http.tarantoolmq.message_models import PARTITION_NOT_FOUND
 from penstock.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
 from penstock.operations.topics import CreateTopic, DeleteTopic, DescribeTopic, ListTopics, TopicDescription
-
-if TYPE_CHECKING:
-    from penstock.gateways.http.server.gateway import HttpGateway
 
 TOPIC_NOT_FOUND: Final = "Topic not found"
 TOPIC_NAME: Final = {
@@ -91,11 +88,14 @@ class Deleted(Struct, frozen=True):
 _decoder = msgspec.json.Decoder(TopicRequest)
 
 
+CALLS: Final = ApiCalls("Topics")
+
+
 def find_topic(call: Call, name: str) -> Topic:
     """The topic of a path; 404 when there is none."""
     topic = call.gateway.broker.topics.get(name)
     if topic is None:
-        raise UnknownTopic(name, 404, TOPIC_NOT_FOUND)
+        raise UnknownTopic(name, TOPIC_NOT_FOUND)
     return topic
 
 
@@ -127,10 +127,21 @@ def model_of(topic: TopicDescription) -> TopicModel:
     )
 
 
+@CALLS.get("/topics", CallDoc("List the topics", {200: TopicList}))
 async def _list(call: Call) -> Answer:
     return json_answer(TopicList([model_of(topic) for topic in await call.do(ListTopics())]))
 
 
+@CALLS.post(
+    "/topics",
+    CallDoc(
+        "Create a topic",
+        {201: TopicModel},
+        errors=(400, 409, 429),
+        description="If the topic exists with the requested settings, it is returned unchanged. If it exists with other settings, the call is a conflict, and nothing changes.",
+        body=required(TopicRequest, name=TOPIC_NAME),
+    ),
+)
 async def _create(call: Call) -> Answer:
     asked: TopicRequest = decoded(_decoder, call.body) if call.body.strip() else TopicRequest()
     if not asked.name:
@@ -165,6 +176,7 @@ def _configs(retention_seconds: int | None, retention_bytes: int | None) -> dict
     return configs
 
 
+@CALLS.get("/topics/{topic}", CallDoc("Show a topic and its partitions", {200: TopicDetails}, errors=(404,)))
 async def _get(call: Call) -> Answer:
     name = call.params["topic"]
     with in_words(call, name):
@@ -185,6 +197,9 @@ async def _get(call: Call) -> Answer:
     return json_answer(TopicDetails(model_of(topic), partitions))
 
 
+@CALLS.delete(
+    "/topics/{topic}", CallDoc("Delete a topic with its records and offsets", {200: Deleted}, errors=(400, 404))
+)
 async def _delete(call: Call) -> Answer:
     name = call.params["topic"]
     try:
@@ -196,38 +211,3 @@ async def _delete(call: Call) -> Answer:
             raise Refusal(404, TOPIC_NOT_FOUND) from None
         raise
     return json_answer(Deleted(deleted=True))
-
-
-def routes(gateway: "HttpGateway") -> list[Route]:
-    """GET and POST /topics, GET and DELETE /topics/:t."""
-    return [
-        route(gateway, "GET", "/topics", _list, CallDoc("Topics", "List the topics", {200: TopicList})),
-        route(
-            gateway,
-            "POST",
-            "/topics",
-            _create,
-            CallDoc(
-                "Topics",
-                "Create a topic",
-                {201: TopicModel},
-                errors=(400, 409, 429),
-                description="If the topic exists with the requested settings, it is returned unchanged. If it exists with other settings, the call is a conflict, and nothing changes.",
-                body=required(TopicRequest, name=TOPIC_NAME),
-            ),
-        ),
-        route(
-            gateway,
-            "GET",
-            "/topics/{topic}",
-            _get,
-            CallDoc("Topics", "Show a topic and its partitions", {200: TopicDetails}, errors=(404,)),
-        ),
-        route(
-            gateway,
-            "DELETE",
-            "/topics/{topic}",
-            _delete,
-            CallDoc("Topics", "Delete a topic with its records and offsets", {200: Deleted}, errors=(400, 404)),
-        ),
-    ]

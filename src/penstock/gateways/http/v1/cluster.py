@@ -3,32 +3,47 @@
 Any node answers. A broker that is alone answers for itself.
 """
 
-from typing import TYPE_CHECKING, Final
-
-from starlette.routing import Route
+from typing import Final
 
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.server.answers import Answer, json_answer
-from penstock.gateways.http.server.routing import Call, CallDoc, route
+from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc
 from penstock.gateways.http.v1.models import NoFields
 from penstock.gateways.http.v1.requests import read
 from penstock.operations.cluster import ClusterDescription, DescribeCluster, DrainNode, NodeDrain, UndrainNode
 
-if TYPE_CHECKING:
-    from penstock.gateways.http.server.gateway import HttpGateway
-
-TAG: Final = "v1: cluster"
+CALLS: Final = ApiCalls("v1: cluster")
 
 
+@CALLS.get(
+    "/v1/cluster",
+    CallDoc("Show the state of the cluster: nodes, controller, and problems", {200: ClusterDescription}, (400,)),
+)
 async def _cluster(call: Call) -> Answer:
     read(NoFields, call.query, b"")
     return json_answer(await call.do(DescribeCluster()))
 
 
+@CALLS.post(
+    "/v1/cluster/drain/{node}",
+    CallDoc(
+        "Drain a node: move its leaderships and replicas to other nodes, as far as possible",
+        {200: NodeDrain},
+        errors=(400, 404),
+    ),
+)
 async def _drain(call: Call) -> Answer:
     return json_answer(await call.do(DrainNode(_node_id(call))))
 
 
+@CALLS.delete(
+    "/v1/cluster/drain/{node}",
+    CallDoc(
+        "Use a drained node again; a node that is down and empty is removed from the cluster",
+        {200: NodeDrain},
+        errors=(400,),
+    ),
+)
 async def _undrain(call: Call) -> Answer:
     return json_answer(await call.do(UndrainNode(_node_id(call))))
 
@@ -39,45 +54,3 @@ def _node_id(call: Call) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise PenstockError(Reason.INVALID_REQUEST, f"{text[:20]!a} is not a node: specify the node id.")
     return int(text)
-
-
-def routes(gateway: "HttpGateway") -> list[Route]:
-    """GET /v1/cluster, POST and DELETE /v1/cluster/drain/{node}."""
-    return [
-        route(
-            gateway,
-            "GET",
-            "/v1/cluster",
-            _cluster,
-            CallDoc(
-                TAG,
-                "Show the state of the cluster: nodes, controller, and problems",
-                {200: ClusterDescription},
-                (400,),
-            ),
-        ),
-        route(
-            gateway,
-            "POST",
-            "/v1/cluster/drain/{node}",
-            _drain,
-            CallDoc(
-                TAG,
-                "Drain a node: move its leaderships and replicas to other nodes, as far as possible",
-                {200: NodeDrain},
-                errors=(400, 404),
-            ),
-        ),
-        route(
-            gateway,
-            "DELETE",
-            "/v1/cluster/drain/{node}",
-            _undrain,
-            CallDoc(
-                TAG,
-                "Use a drained node again; a node that is down and empty is removed from the cluster",
-                {200: NodeDrain},
-                errors=(400,),
-            ),
-        ),
-    ]

@@ -1,22 +1,21 @@
-"""Dead letters, under ``/v1``: which there are, what died of what, sending them back, giving them up.
+"""Dead letters under ``/v1``: list, show, count, redrive and purge them. ``{topic}`` is the topic that they came from.
 
-``{topic}`` is the topic that they came from. Redrive and purge answer with lines: how far they are, now and then, and a last line
-with ``done``. They stop when the client leaves; what they did until then is done, and running them again goes on.
+Redrive and purge answer with progress lines, and a last line with ``done``. They stop when the client disconnects: what was done
+by then stays done, and the same request continues the work.
 """
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import UNSET, Struct, UnsetType
 from starlette.responses import Response
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Send
 
-from penstock.core.operations.handling import Flow
 from penstock.errors import PenstockError
-from penstock.gateways.http.server.answers import NDJSON, REQUEST_ID, Answer, encoder, json_answer
-from penstock.gateways.http.server.routing import Call, CallDoc, Content, Parameter, refused, route
+from penstock.gateways.http.server.answers import NDJSON, Answer, encoder, json_answer
+from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Content, Parameter, refused
+from penstock.gateways.http.server.streams import OperationStream, piece
 from penstock.gateways.http.v1.models import (
     ChosenLettersRequest,
     Count,
@@ -42,16 +41,13 @@ from penstock.operations.dead_letters import (
 )
 from penstock.text import text_of
 
-if TYPE_CHECKING:
-    from penstock.gateways.http.server.gateway import HttpGateway
-
-TAG: Final = "v1: dead letters"
+CALLS: Final = ApiCalls("v1: dead letters")
 SHOWN_DEFAULT: Final = 100
 SHOWN_MAX: Final = 1_000
 CHOSEN_MAX: Final = 10_000
-"""Dead letters that one request names by their places."""
+"""Dead letters that one request may choose by partition and offset."""
 _LINES_APART_SECONDS: Final = 0.2
-"""Between two lines about how far a job is: for a person's eyes."""
+"""Between two progress lines, which people read."""
 
 
 class DeadLetterTopics(Struct, frozen=True):
@@ -61,7 +57,7 @@ class DeadLetterTopics(Struct, frozen=True):
 
 
 class DeadLetterOut(Struct, frozen=True):
-    """One dead letter; ``partition`` and ``offset`` are its place in the dead-letter topic."""
+    """One dead letter; ``partition`` and ``offset`` are its position in the dead-letter topic."""
 
     dead_letter_topic: str
     partition: int
@@ -89,11 +85,29 @@ class DeadLetterList(Struct, frozen=True):
     records: list[DeadLetterOut]
 
 
+_FILTER: Final = (
+    Parameter("reason", str, "only this reason; a * at the end matches a prefix"),
+    Parameter("group", str, "only dead letters of this group"),
+    Parameter("partition", Count, "only this partition of the original topic"),
+    Parameter("offset", Count, "only this offset of the dead-letter topic"),
+    Parameter("from_ms", Count, "died at or after this unix time in milliseconds"),
+    Parameter("until_ms", Count, "died before this unix time in milliseconds"),
+    Parameter("max_records", Count, "the maximum number of dead letters"),
+)
+_LINES: Final = Content("application/x-ndjson", Progress)
+_BOTH_WAYS: Final = "The filter goes in the query string or in a body. A body can also list the dead letters, in `chosen`; those that are no longer open are skipped, so the same request can be repeated."
+
+
+@CALLS.get("/v1/dlq", CallDoc("List the topics that have dead letters", {200: DeadLetterTopics}, errors=(400,)))
 async def _topics(call: Call) -> Answer:
     read(NoFields, call.query, b"")
     return json_answer(DeadLetterTopics(await call.gateway.broker.do(ListDeadLetterTopics(), call.caller)))
 
 
+@CALLS.get(
+    "/v1/dlq/{topic}",
+    CallDoc("Show dead letters that are open", {200: DeadLetterList}, errors=(400, 404, 429), parameters=_FILTER),
+)
 async def _show(call: Call) -> Answer:
     request = read(DeadLettersRequest, call.query, b"")
     most = SHOWN_DEFAULT if request.max_records is None else request.max_records
@@ -104,21 +118,57 @@ async def _show(call: Call) -> Answer:
     return json_answer(DeadLetterList([_letter(each) for each in letters]))
 
 
+@CALLS.post(
+    "/v1/dlq/{topic}/plan",
+    CallDoc(
+        "Count by reason the dead letters that a redrive would move",
+        {200: RedrivePlan},
+        errors=(400, 404, 429),
+        description=_BOTH_WAYS,
+        parameters=_FILTER,
+        body=ChosenLettersRequest,
+        body_required=False,
+    ),
+)
 async def _plan(call: Call) -> Answer:
     request = read(ChosenLettersRequest, call.query, call.body)
     asked = PlanRedrive(call.params["topic"], _filter_of(request), _most(request))
     return json_answer(await call.gateway.broker.do(asked, call.caller))
 
 
+@CALLS.post(
+    "/v1/dlq/{topic}/redrive",
+    CallDoc(
+        "Send dead letters back to their original topic",
+        {200: _LINES},
+        errors=(400, 404, 429),
+        description=f"{_BOTH_WAYS} The response has progress lines and a last line with done; the operation stops if you disconnect.",
+        parameters=(*_FILTER, Parameter("rate_per_second", float, "the number per second; 0 or omitted: no limit")),
+        body=RedriveRequest,
+        body_required=False,
+    ),
+)
 async def _redrive(call: Call) -> Answer | Response:
     request = read(RedriveRequest, call.query, call.body)
     rate = request.rate_per_second
-    return await _begun(call, Redrive(0, call.params["topic"], _filter_of(request), rate, _most(request)))
+    return await _streamed(call, Redrive(0, call.params["topic"], _filter_of(request), rate, _most(request)))
 
 
+@CALLS.post(
+    "/v1/dlq/{topic}/purge",
+    CallDoc(
+        "Discard dead letters",
+        {200: _LINES},
+        errors=(400, 404, 429),
+        description=f"{_BOTH_WAYS} They stay in the dead-letter topic until its retention ends, and are no longer open.",
+        parameters=_FILTER,
+        body=ChosenLettersRequest,
+        body_required=False,
+    ),
+)
 async def _purge(call: Call) -> Answer | Response:
     request = read(ChosenLettersRequest, call.query, call.body)
-    return await _begun(call, Purge(0, call.params["topic"], _filter_of(request), _most(request)))
+    return await _streamed(call, Purge(0, call.params["topic"], _filter_of(request), _most(request)))
 
 
 def _most(request: ChosenLettersRequest) -> int:
@@ -179,174 +229,60 @@ def _letter(letter: DeadLetter) -> DeadLetterOut:
 # Redrive and purge.
 
 
-async def _begun(call: Call, asked: Redrive | Purge) -> Response:
-    stream = JobStream(call)
-    call.gateway.begin_stream(stream.end)
-    try:
-        stream.flow = await call.gateway.broker.open(asked, call.caller, stream.progressed, stream.finished)
-    except BaseException:
-        call.gateway.end_stream(stream.end)
-        raise
+async def _streamed(call: Call, asked: Redrive | Purge) -> Response:
+    stream = ProgressStream(call)
+    await stream.open(asked, stream.progressed, stream.finished)
     return stream
 
 
-class JobStream(Response):
-    """How far a job is, a line at a time, until it is over, its client leaves or the gateway stops."""
-
-    flow: Flow
+class ProgressStream(OperationStream):
+    """The progress of a redrive or purge, a line at a time."""
 
     def __init__(self, call: Call) -> None:
-        super().__init__()
-        self.raw_headers = [(b"content-type", NDJSON), (REQUEST_ID, call.request_id)]
-        self._call = call
-        self._news = asyncio.Event()
-        self._standing: Progress | None = None
-        self._last: bytes | None = None
-        self._over = False
+        super().__init__(call, NDJSON)
+        self._changed = asyncio.Event()
+        self._progress: Progress | None = None
+        self._last_line: bytes | None = None
+        self._ended = False
 
     def progressed(self, items: Sequence[Progress]) -> None:
         """Something was done."""
-        self._standing = items[-1]
-        if self._standing.done:
-            self._last = encoder.encode(self._standing)
+        self._progress = items[-1]
+        if self._progress.done:
+            self._last_line = encoder.encode(self._progress)
             self.end()
-        self._news.set()
+        self._changed.set()
 
     def finished(self, error: PenstockError | None) -> None:
         """Nothing more will be done."""
         if error is not None:
-            self._last = refused(self._call.gateway, self._call.path, error).body
+            self._last_line = refused(self.call.gateway, self.call.path, error).body
         self.end()
 
     def end(self) -> None:
-        """No more lines than those that are there."""
-        self._over = True
-        self._news.set()
+        """Send the last line, if there is one, and nothing more."""
+        self._ended = True
+        self._changed.set()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
-        """Serve the stream to its end."""
-        watching = asyncio.ensure_future(self._watch(receive))
-        try:
-            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            told: Progress | None = None
-            while not self._over:
-                await self._news.wait()
-                self._news.clear()
-                if self._standing != told and not self._over:
-                    told = self._standing
-                    assert told is not None
-                    await self._send_line(send, encoder.encode(told))
-                    await self._pause()
-            if self._last is not None:
-                await self._send_line(send, self._last)
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
-        finally:
-            self.flow.close()
-            watching.cancel()
-            self._call.gateway.end_stream(self.end)
+    async def send_pieces(self, send: Send) -> None:
+        """Send a line now and then, and the last one."""
+        sent: Progress | None = None
+        while not self._ended:
+            await self._changed.wait()
+            self._changed.clear()
+            if self._progress is not None and self._progress != sent and not self._ended:
+                sent = self._progress
+                await send(piece(encoder.encode(sent) + b"\n"))
+                await self._pause()
+        if self._last_line is not None:
+            await send(piece(self._last_line + b"\n"))
 
     async def _pause(self) -> None:
-        """A moment, or less when it is over before."""
+        """Wait until the next line may be sent, or until the end."""
         try:
             async with asyncio.timeout(_LINES_APART_SECONDS):
-                while not self._over:
-                    await self._news.wait()
-                    self._news.clear()
+                while not self._ended:
+                    await self._changed.wait()
+                    self._changed.clear()
         except TimeoutError:
-            self._news.set()
-
-    async def _send_line(self, send: Send, line: bytes) -> None:
-        await send({"type": "http.response.body", "body": line + b"\n", "more_body": True})
-
-    async def _watch(self, receive: Receive) -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        self.end()
-
-
-_FILTER: Final = (
-    Parameter("reason", str, "only this reason; a * at the end matches a prefix"),
-    Parameter("group", str, "only dead letters of this group"),
-    Parameter("partition", Count, "only this partition of the original topic"),
-    Parameter("offset", Count, "only this offset of the dead-letter topic"),
-    Parameter("from_ms", Count, "died at or after this unix time in milliseconds"),
-    Parameter("until_ms", Count, "died before this unix time in milliseconds"),
-    Parameter("max_records", Count, "the maximum number of dead letters"),
-)
-_LINES: Final = Content("application/x-ndjson", Progress)
-_BOTH_WAYS: Final = "The filter goes in the query string or in a body. A body can also list the dead letters, in `chosen`; those that are no longer open are skipped, so the same request can be repeated."
-
-
-def routes(gateway: "HttpGateway") -> list[Route]:
-    """GET /v1/dlq and /v1/dlq/{topic}, POST its /plan, /redrive and /purge."""
-    rate = Parameter("rate_per_second", float, "the number per second; 0 or omitted: no limit")
-    return [
-        route(
-            gateway,
-            "GET",
-            "/v1/dlq",
-            _topics,
-            CallDoc(TAG, "List the topics that have dead letters", {200: DeadLetterTopics}, errors=(400,)),
-        ),
-        route(
-            gateway,
-            "GET",
-            "/v1/dlq/{topic}",
-            _show,
-            CallDoc(
-                TAG,
-                "Show dead letters that are open",
-                {200: DeadLetterList},
-                errors=(400, 404, 429),
-                parameters=_FILTER,
-            ),
-        ),
-        route(
-            gateway,
-            "POST",
-            "/v1/dlq/{topic}/plan",
-            _plan,
-            CallDoc(
-                TAG,
-                "Count by reason the dead letters that a redrive would move",
-                {200: RedrivePlan},
-                errors=(400, 404, 429),
-                description=_BOTH_WAYS,
-                parameters=_FILTER,
-                body=ChosenLettersRequest,
-                body_required=False,
-            ),
-        ),
-        route(
-            gateway,
-            "POST",
-            "/v1/dlq/{topic}/redrive",
-            _redrive,
-            CallDoc(
-                TAG,
-                "Send dead letters back to their original topic",
-                {200: _LINES},
-                errors=(400, 404, 429),
-                description=f"{_BOTH_WAYS} The response has progress lines and a last line with done; the operation stops if you disconnect.",
-                parameters=(*_FILTER, rate),
-                body=RedriveRequest,
-                body_required=False,
-            ),
-        ),
-        route(
-            gateway,
-            "POST",
-            "/v1/dlq/{topic}/purge",
-            _purge,
-            CallDoc(
-                TAG,
-                "Discard dead letters",
-                {200: _LINES},
-                errors=(400, 404, 429),
-                description=f"{_BOTH_WAYS} They stay in the dead-letter topic until its retention ends, and are no longer open.",
-                parameters=_FILTER,
-                body=ChosenLettersRequest,
-                body_required=False,
-            ),
-        ),
-    ]
+            self._changed.set()

@@ -6,15 +6,14 @@ An answer leaves once what it says is committed. What settles records is hot: th
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from starlette.requests import ClientDisconnect
-from starlette.routing import Route
-from starlette.types import Receive
 
 from penstock.errors import PenstockError
 from penstock.gateways.http.server.answers import NO_CONTENT, Answer, json_answer
-from penstock.gateways.http.server.routing import Call, CallDoc, Done, HotHandler, Parameter, hot_route, refused
+from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Done, Parameter, refused
+from penstock.gateways.http.server.streams import disconnected
 from penstock.gateways.http.v1.models import (
     AckCumulativeRequest,
     AckRequest,
@@ -25,16 +24,12 @@ from penstock.gateways.http.v1.models import (
     NackRequest,
     RecordRequest,
     RecordsRequest,
-    WorkerRequest,
 )
 from penstock.gateways.http.v1.record import consumed
 from penstock.gateways.http.v1.requests import names_of, read, refuse, require_topic
 from penstock.operations.queues import Ack, AckUpTo, Delivery, Extend, Lease, Nack
 
-if TYPE_CHECKING:
-    from penstock.gateways.http.server.gateway import HttpGateway
-
-TAG: Final = "v1: queues"
+CALLS: Final = ApiCalls("v1: queues")
 OFFSETS_MAX: Final = 10_000
 """Records that one call may name: as many as a queue has in flight unless it is told otherwise."""
 LEASE_RECORDS_MAX: Final = 1_000
@@ -43,6 +38,33 @@ WAIT_MS_MAX: Final = 60_000
 """The longest that /v1/lease may wait: whoever waits between us and the client gives up at some time too."""
 
 
+_WORKER: Final = (
+    Parameter("topic", str, "the topic", required=False),
+    Parameter("group", str, "the consumer group"),
+    Parameter("owner", str, "your name in the group"),
+)
+_RECORD: Final = (
+    *_WORKER,
+    Parameter("partition", Count, "the record's partition"),
+    Parameter("offset", Count, "the record's offset"),
+)
+_SEVERAL: Final = Parameter("offsets", str, "several offsets, separated by commas, instead of offset")
+_LEASE_MS: Final = Parameter("lease_ms", Count, "the duration of the lease; default 2000")
+_BOTH_WAYS: Final = "The fields go in the query string or in a body."
+
+
+@CALLS.hot(
+    "/v1/ack",
+    CallDoc(
+        "Ack records that you hold",
+        {204: None},
+        errors=(400, 409),
+        description=_BOTH_WAYS,
+        parameters=(*_RECORD, _SEVERAL),
+        body=AckRequest,
+        body_required=False,
+    ),
+)
 def ack(call: Call, done: Done) -> None:
     """POST /v1/ack."""
     request = read(AckRequest, call.query, call.body)
@@ -51,6 +73,18 @@ def ack(call: Call, done: Done) -> None:
     call.gateway.broker.begin(Ack(*names, partition, offsets), call.caller, Settled(call, done))
 
 
+@CALLS.hot(
+    "/v1/nack",
+    CallDoc(
+        "Nack records that failed",
+        {204: None},
+        errors=(400, 409),
+        description=_BOTH_WAYS,
+        parameters=(*_RECORD, _SEVERAL, Parameter("reason", str, "the reason of the failure; error is an alias")),
+        body=NackRequest,
+        body_required=False,
+    ),
+)
 def nack(call: Call, done: Done) -> None:
     """POST /v1/nack."""
     request = read(NackRequest, call.query, call.body)
@@ -60,6 +94,18 @@ def nack(call: Call, done: Done) -> None:
     call.gateway.broker.begin(Nack(*names, partition, offsets, reason), call.caller, Settled(call, done))
 
 
+@CALLS.hot(
+    "/v1/ack-cumulative",
+    CallDoc(
+        "Ack all records of a partition that you hold, up to this one",
+        {204: None},
+        errors=(400, 409),
+        description=_BOTH_WAYS,
+        parameters=_RECORD,
+        body=AckCumulativeRequest,
+        body_required=False,
+    ),
+)
 def ack_cumulative(call: Call, done: Done) -> None:
     """POST /v1/ack-cumulative."""
     request = read(AckCumulativeRequest, call.query, call.body)
@@ -68,6 +114,18 @@ def ack_cumulative(call: Call, done: Done) -> None:
     call.gateway.broker.begin(AckUpTo(*names, partition, offset), call.caller, Settled(call, done))
 
 
+@CALLS.hot(
+    "/v1/extend",
+    CallDoc(
+        "Renew a lease for lease_ms from now",
+        {204: None},
+        errors=(400, 409),
+        description=_BOTH_WAYS,
+        parameters=(*_RECORD, _SEVERAL, _LEASE_MS),
+        body=ExtendRequest,
+        body_required=False,
+    ),
+)
 def extend(call: Call, done: Done) -> None:
     """POST /v1/extend."""
     request = read(ExtendRequest, call.query, call.body)
@@ -77,6 +135,42 @@ def extend(call: Call, done: Done) -> None:
     call.gateway.broker.begin(Extend(*names, partition, offsets, lease_ms), call.caller, Settled(call, done))
 
 
+async def _lease_through_asgi(call: Call) -> Answer:
+    assert call.request is not None
+    answered: asyncio.Future[Answer] = call.gateway.loop.create_future()
+    lease(call, lambda answer: None if answered.done() else answered.set_result(answer))
+    if not answered.done():
+        leaving: asyncio.Future[Any] = asyncio.ensure_future(disconnected(call.request.receive))
+        try:
+            await asyncio.wait((answered, leaving), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+        if not answered.done():
+            if call.cancel is not None:
+                call.cancel()
+            raise ClientDisconnect
+    return answered.result()
+
+
+@CALLS.hot(
+    "/v1/lease",
+    CallDoc(
+        "Lease some records, once",
+        {200: LeasedRecords},
+        errors=(400,),
+        description=f"{_BOTH_WAYS} The leases do not depend on the connection.",
+        parameters=(
+            *_WORKER,
+            Parameter("max_records", Count, "the maximum number of records; default 1"),
+            _LEASE_MS,
+            Parameter("wait_ms", Count, "how long to wait for the first record; default 0"),
+        ),
+        body=LeaseRequest,
+        body_required=False,
+    ),
+    asgi=_lease_through_asgi,
+    is_large=True,
+)
 def lease(call: Call, done: Done) -> None:
     """POST /v1/lease."""
     request = read(LeaseRequest, call.query, call.body)
@@ -99,33 +193,6 @@ def lease(call: Call, done: Done) -> None:
     asked = Lease(*names, request.max_records, lease_ms_of(call, request.lease_ms), request.wait_ms)
     # A waiting client that leaves must not be leased anything.
     call.cancel = call.gateway.broker.begin(asked, call.caller, leased)
-
-
-async def _lease_through_asgi(call: Call) -> Answer:
-    assert call.request is not None
-    answered: asyncio.Future[Answer] = call.gateway.loop.create_future()
-    lease(call, lambda answer: None if answered.done() else answered.set_result(answer))
-    if not answered.done():
-        await _whichever_first(answered, call.request.receive)
-        if not answered.done():
-            if call.cancel is not None:
-                call.cancel()
-            raise ClientDisconnect
-    return answered.result()
-
-
-async def _whichever_first(future: asyncio.Future[Any], receive: Receive) -> None:
-    """Until the future is done or the client is gone."""
-
-    async def gone() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-
-    watching = asyncio.ensure_future(gone())
-    try:
-        await asyncio.wait({future, watching}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        watching.cancel()
 
 
 def lease_ms_of(call: Call, lease_ms: int) -> int:
@@ -169,84 +236,3 @@ class Settled:
     def __call__(self, error: PenstockError | None) -> None:
         """The queue has decided."""
         self._done(NO_CONTENT if error is None else refused(self._call.gateway, self._call.path, error))
-
-
-_WORKER: Final = (
-    Parameter("topic", str, "the topic", required=False),
-    Parameter("group", str, "the consumer group"),
-    Parameter("owner", str, "your name in the group"),
-)
-_RECORD: Final = (
-    *_WORKER,
-    Parameter("partition", Count, "the record's partition"),
-    Parameter("offset", Count, "the record's offset"),
-)
-_SEVERAL: Final = Parameter("offsets", str, "several offsets, separated by commas, instead of offset")
-_LEASE_MS: Final = Parameter("lease_ms", Count, "the duration of the lease; default 2000")
-_BOTH_WAYS: Final = "The fields go in the query string or in a body."
-
-
-def routes(gateway: "HttpGateway") -> list[Route]:
-    """POST /v1/ack, /v1/nack, /v1/ack-cumulative, /v1/extend and /v1/lease."""
-
-    def hot(
-        path: str,
-        handler: HotHandler,
-        summary: str,
-        body: type[WorkerRequest],
-        parameters: Sequence[Parameter],
-    ) -> Route:
-        operation = CallDoc(
-            TAG,
-            summary,
-            {204: None},
-            errors=(400, 409),
-            description=_BOTH_WAYS,
-            parameters=parameters,
-            body=body,
-            body_required=False,
-        )
-        return hot_route(gateway, "POST", path, handler, operation)
-
-    reason = Parameter("reason", str, "the reason of the failure; error is an alias")
-    return [
-        hot("/v1/ack", ack, "Ack records that you hold", AckRequest, (*_RECORD, _SEVERAL)),
-        hot("/v1/nack", nack, "Nack records that failed", NackRequest, (*_RECORD, _SEVERAL, reason)),
-        hot(
-            "/v1/ack-cumulative",
-            ack_cumulative,
-            "Ack all records of a partition that you hold, up to this one",
-            AckCumulativeRequest,
-            _RECORD,
-        ),
-        hot(
-            "/v1/extend",
-            extend,
-            "Renew a lease for lease_ms from now",
-            ExtendRequest,
-            (*_RECORD, _SEVERAL, _LEASE_MS),
-        ),
-        hot_route(
-            gateway,
-            "POST",
-            "/v1/lease",
-            lease,
-            CallDoc(
-                TAG,
-                "Lease some records, once",
-                {200: LeasedRecords},
-                errors=(400,),
-                description=f"{_BOTH_WAYS} The leases do not depend on the connection.",
-                parameters=(
-                    *_WORKER,
-                    Parameter("max_records", Count, "the maximum number of records; default 1"),
-                    _LEASE_MS,
-                    Parameter("wait_ms", Count, "how long to wait for the first record; default 0"),
-                ),
-                body=LeaseRequest,
-                body_required=False,
-            ),
-            _lease_through_asgi,
-            is_large=True,
-        ),
-    ]

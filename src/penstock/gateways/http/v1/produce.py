@@ -5,15 +5,14 @@ whoever sends it again is told where it is. A partition whose backlog is over it
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
-
-from starlette.routing import Route
+from typing import Final
 
 from penstock.core.publish import NewRecord, Placed, Results
 from penstock.core.queues.envelope import NO_ENVELOPE, write_envelope
 from penstock.errors import BacklogFull, PenstockError, Reason
-from penstock.gateways.http.server.answers import Answer, Refusal, UnknownTopicError, json_answer
-from penstock.gateways.http.server.routing import Call, CallDoc, Done, Parameter, hot_route, refused
+from penstock.gateways.http.server.answers import Answer, json_answer
+from penstock.gateways.http.server.errors import Refusal, UnknownTopicError
+from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Done, Parameter, refused
 from penstock.gateways.http.tarantoolmq.message_models import Encoding
 from penstock.gateways.http.v1.models import Attempts, ErrorAnswer, Milliseconds, Produced, ProduceRequest
 from penstock.gateways.http.v1.record import bytes_of, envelope_in
@@ -21,13 +20,55 @@ from penstock.gateways.http.v1.requests import NO_SUCH_TOPIC, PRODUCE_QUERY_FIEL
 from penstock.operations.records import PublishedOnce, PublishOnce
 from penstock.types import Acks
 
-if TYPE_CHECKING:
-    from penstock.gateways.http.server.gateway import HttpGateway
-
-TAG: Final = "v1: queues"
+CALLS: Final = ApiCalls("v1: queues")
 IDEMPOTENCY_KEY: Final = b"idempotency-key"
 
 
+_MODELS: Final[Mapping[str, object]] = {
+    "encoding": Encoding,
+    "key_encoding": Encoding,
+    "partition_override": int,
+    "deadline_ms": Milliseconds,
+    "delay_ms": Milliseconds,
+    "not_before_ms": Milliseconds,
+    "retry_max_attempts": Attempts,
+    "retry_backoff_ms": Milliseconds,
+    "retry_max_backoff_ms": Milliseconds,
+}
+_DESCRIPTIONS: Final = {
+    "topic": "the topic, which must exist",
+    "key": "records with the same key go to the same partition",
+    "value": "the value",
+    "encoding": "base64: the value is bytes",
+    "key_encoding": "base64: the key is bytes",
+    "deadline": "RFC 3339; the record is not delivered after this time",
+    "deadline_ms": "the same as unix time in milliseconds",
+    "delay_ms": "delivered this much later",
+    "not_before_ms": "unix time in milliseconds; not delivered before it",
+    "partition_override": "the partition, instead of the key's",
+    "retry_max_attempts": "attempts before the record becomes a dead letter; 0: no limit",
+    "retry_backoff_ms": "the backoff after the first failure; doubled after each further one",
+    "retry_max_backoff_ms": "the longest backoff",
+    "idempotency_key": "a record with a key that is known is not appended again",
+}
+
+
+@CALLS.hot(
+    "/v1/produce",
+    CallDoc(
+        "Publish a record to a topic",
+        {200: Produced, 429: ErrorAnswer},
+        errors=(400,),
+        description="The fields go in the query string, flat, or in a body. A known idempotency key appends nothing and returns the position of the first record, with duplicate: true.",
+        parameters=(
+            *(Parameter(name, _MODELS.get(name, str), _DESCRIPTIONS.get(name, "")) for name in PRODUCE_QUERY_FIELDS),
+            Parameter("Idempotency-Key", description="as idempotency_key in the envelope", where="header"),
+        ),
+        body=ProduceRequest,
+        body_required=False,
+        headers={429: {"Retry-After": "seconds after which to try again"}},
+    ),
+)
 def produce(call: Call, done: Done) -> None:
     """POST /v1/produce."""
     request = read(ProduceRequest, call.query, call.body)
@@ -108,61 +149,3 @@ def _answer(call: Call, topic: str, result: Placed | PenstockError, duplicate: b
             produced = Produced("produced", topic, result.partition, result.offset, duplicate=True)
         return json_answer(produced)
     return refused(call.gateway, call.path, too_much(result) if isinstance(result, BacklogFull) else result)
-
-
-def routes(gateway: "HttpGateway") -> list[Route]:
-    """POST /v1/produce."""
-    return [
-        hot_route(
-            gateway,
-            "POST",
-            "/v1/produce",
-            produce,
-            CallDoc(
-                TAG,
-                "Publish a record to a topic",
-                {200: Produced, 429: ErrorAnswer},
-                errors=(400,),
-                description="The fields go in the query string, flat, or in a body. A known idempotency key appends nothing and returns the position of the first record, with duplicate: true.",
-                parameters=(
-                    *(
-                        Parameter(name, _MODELS.get(name, str), _DESCRIPTIONS.get(name, ""))
-                        for name in PRODUCE_QUERY_FIELDS
-                    ),
-                    Parameter("Idempotency-Key", description="as idempotency_key in the envelope", where="header"),
-                ),
-                body=ProduceRequest,
-                body_required=False,
-                headers={429: {"Retry-After": "seconds after which to try again"}},
-            ),
-        )
-    ]
-
-
-_MODELS: Final[Mapping[str, object]] = {
-    "encoding": Encoding,
-    "key_encoding": Encoding,
-    "partition_override": int,
-    "deadline_ms": Milliseconds,
-    "delay_ms": Milliseconds,
-    "not_before_ms": Milliseconds,
-    "retry_max_attempts": Attempts,
-    "retry_backoff_ms": Milliseconds,
-    "retry_max_backoff_ms": Milliseconds,
-}
-_DESCRIPTIONS: Final = {
-    "topic": "the topic, which must exist",
-    "key": "records with the same key go to the same partition",
-    "value": "the value",
-    "encoding": "base64: the value is bytes",
-    "key_encoding": "base64: the key is bytes",
-    "deadline": "RFC 3339; the record is not delivered after this time",
-    "deadline_ms": "the same as unix time in milliseconds",
-    "delay_ms": "delivered this much later",
-    "not_before_ms": "unix time in milliseconds; not delivered before it",
-    "partition_override": "the partition, instead of the key's",
-    "retry_max_attempts": "attempts before the record becomes a dead letter; 0: no limit",
-    "retry_backoff_ms": "the backoff after the first failure; doubled after each further one",
-    "retry_max_backoff_ms": "the longest backoff",
-    "idempotency_key": "a record with a key that is known is not appended again",
-}

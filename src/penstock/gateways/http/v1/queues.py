@@ -1,13 +1,12 @@
 """How queues stand, under ``/v1``: all of them, one of them, the records in it, and why a record is not being delivered."""
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec import UNSET, Struct, UnsetType
-from starlette.routing import Route
 
 from penstock.core.publish import record_id
 from penstock.gateways.http.server.answers import Answer, json_answer
-from penstock.gateways.http.server.routing import Call, CallDoc, Parameter, route
+from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Parameter
 from penstock.gateways.http.v1.models import Count, EnvelopeOut, NoFields, PeekRequest, StatesRequest, WhyRequest
 from penstock.gateways.http.v1.record import envelope_out
 from penstock.gateways.http.v1.requests import read, refuse
@@ -25,10 +24,7 @@ from penstock.operations.queues import (
 )
 from penstock.text import text_of
 
-if TYPE_CHECKING:
-    from penstock.gateways.http.server.gateway import HttpGateway
-
-TAG: Final = "v1: queues"
+CALLS: Final = ApiCalls("v1: queues")
 PEEKED_MAX: Final = 1_000
 """Records in one answer."""
 
@@ -80,16 +76,23 @@ class WhyAnswer(Struct, frozen=True, rename={"record_id": "id"}):
     last_error: str | UnsetType = UNSET
 
 
+@CALLS.get("/v1/queues", CallDoc("Show the state of all queues", {200: QueueList}, errors=(400,)))
 async def _queues(call: Call) -> Answer:
     read(NoFields, call.query, b"")
     return json_answer(QueueList(await call.do(ListQueues())))
 
 
-async def _queue(call: Call) -> Answer:
-    read(NoFields, call.query, b"")
-    return json_answer(await call.do(DescribeQueue(*_named(call))))
-
-
+@CALLS.get(
+    "/v1/queues/{topic}/{group:path}/peek",
+    CallDoc(
+        "Show the unfinished records of a queue, without changing anything",
+        {200: PeekedRecords},
+        errors=(400, 404),
+        parameters=(
+            Parameter("max_records", Count, f"the maximum number of records, up to {PEEKED_MAX}; default 100"),
+        ),
+    ),
+)
 async def _peek(call: Call) -> Answer:
     request = read(PeekRequest, call.query, b"")
     if not 1 <= request.max_records <= PEEKED_MAX:
@@ -98,12 +101,34 @@ async def _peek(call: Call) -> Answer:
     return json_answer(PeekedRecords([_peeked(record) for record in found]))
 
 
+@CALLS.get(
+    "/v1/queues/{topic}/{group:path}/states",
+    CallDoc(
+        "Show the states of the records of a partition, without the records",
+        {200: KnownStates},
+        errors=(400, 404),
+        description="The response is limited; to continue, use its `next_offset`.",
+        parameters=(
+            Parameter("partition", Count, "the partition", required=True),
+            Parameter("offset", Count, "only records from this offset on"),
+        ),
+    ),
+)
 async def _states(call: Call) -> Answer:
     request = read(StatesRequest, call.query, b"")
     if request.partition is None:
         raise refuse("partition is required")
     asked = DescribeStates(*_named(call), request.partition, request.offset)
     return json_answer(await call.do(asked))
+
+
+# After the others: the name of a group may contain slashes.
+@CALLS.get(
+    "/v1/queues/{topic}/{group:path}", CallDoc("Show the state of a queue", {200: QueueStatus}, errors=(400, 404))
+)
+async def _queue(call: Call) -> Answer:
+    read(NoFields, call.query, b"")
+    return json_answer(await call.do(DescribeQueue(*_named(call))))
 
 
 def _named(call: Call) -> tuple[str, str]:
@@ -131,6 +156,20 @@ def _peeked(record: PeekedRecord) -> Peeked:
     )
 
 
+@CALLS.get(
+    "/v1/why",
+    CallDoc(
+        "Explain in one sentence why a record is not delivered",
+        {200: WhyAnswer},
+        errors=(400,),
+        parameters=(
+            Parameter("topic", str, "the topic", required=True),
+            Parameter("partition", Count, "the record's partition", required=True),
+            Parameter("offset", Count, "the record's offset", required=True),
+            Parameter("group", str, "the consumer group", required=True),
+        ),
+    ),
+)
 async def _why(call: Call) -> Answer:
     request = read(WhyRequest, call.query, b"")
     topic, group = request.topic.strip(), request.group.strip()
@@ -153,74 +192,3 @@ async def _why(call: Call) -> Answer:
             last_error=UNSET if why.last_error is None else why.last_error,
         )
     )
-
-
-def routes(gateway: "HttpGateway") -> list[Route]:
-    """GET /v1/queues, /v1/queues/{topic}/{group}, its /peek and /states, and /v1/why."""
-    return [
-        route(
-            gateway,
-            "GET",
-            "/v1/queues",
-            _queues,
-            CallDoc(TAG, "Show the state of all queues", {200: QueueList}, errors=(400,)),
-        ),
-        # Before the queue itself: a group may have slashes in its name.
-        route(
-            gateway,
-            "GET",
-            "/v1/queues/{topic}/{group:path}/peek",
-            _peek,
-            CallDoc(
-                TAG,
-                "Show the unfinished records of a queue, without changing anything",
-                {200: PeekedRecords},
-                errors=(400, 404),
-                parameters=(
-                    Parameter("max_records", Count, f"the maximum number of records, up to {PEEKED_MAX}; default 100"),
-                ),
-            ),
-        ),
-        route(
-            gateway,
-            "GET",
-            "/v1/queues/{topic}/{group:path}/states",
-            _states,
-            CallDoc(
-                TAG,
-                "Show the states of the records of a partition, without the records",
-                {200: KnownStates},
-                errors=(400, 404),
-                description="The response is limited; to continue, use its `next_offset`.",
-                parameters=(
-                    Parameter("partition", Count, "the partition", required=True),
-                    Parameter("offset", Count, "only records from this offset on"),
-                ),
-            ),
-        ),
-        route(
-            gateway,
-            "GET",
-            "/v1/queues/{topic}/{group:path}",
-            _queue,
-            CallDoc(TAG, "Show the state of a queue", {200: QueueStatus}, errors=(400, 404)),
-        ),
-        route(
-            gateway,
-            "GET",
-            "/v1/why",
-            _why,
-            CallDoc(
-                TAG,
-                "Explain in one sentence why a record is not delivered",
-                {200: WhyAnswer},
-                errors=(400,),
-                parameters=(
-                    Parameter("topic", str, "the topic", required=True),
-                    Parameter("partition", Count, "the record's partition", required=True),
-                    Parameter("offset", Count, "the record's offset", required=True),
-                    Parameter("group", str, "the consumer group", required=True),
-                ),
-            ),
-        ),
-    ]

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.http.server.answers import UnknownTopicError
+from penstock.gateways.http.server.errors import UnknownTopicError
 from penstock.gateways.http.server.routing import Call
 from penstock.gateways.http.tarantoolmq.message_models import Encoding
 from penstock.gateways.http.v1.models import (

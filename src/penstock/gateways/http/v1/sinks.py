@@ -4,14 +4,13 @@ Staging itself is a plain Kafka produce to the sink's staging topic. A commit th
 504 and goes on; whoever asks again hears how it ended.
 """
 
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from typing import Annotated, Final, TypeVar
 from uuid import UUID
 
 from msgspec import Meta, Struct
-from starlette.routing import Route
 
 from penstock.gateways.http.server.answers import NO_CONTENT, Answer, json_answer
-from penstock.gateways.http.server.routing import Call, CallDoc, route
+from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc
 from penstock.gateways.http.v1.models import Count, Milliseconds, NoFields, Request
 from penstock.gateways.http.v1.requests import decode, read, refuse
 from penstock.limits import SINK_REMEMBER_MS_MIN, SINK_STAGED_MAX
@@ -29,10 +28,7 @@ from penstock.operations.sinks import (
     SinkStatus,
 )
 
-if TYPE_CHECKING:
-    from penstock.gateways.http.server.gateway import HttpGateway
-
-TAG: Final = "v1: sinks"
+CALLS: Final = ApiCalls("v1: sinks")
 Staged = Annotated[
     tuple[Count, Count, Count], Meta(description="staging partition, base offset and number of records: whole batches")
 ]
@@ -92,17 +88,46 @@ class SinkList(Struct, frozen=True):
     sinks: tuple[SinkStatus, ...]
 
 
+@CALLS.post(
+    "/v1/sinks/{sink}/open",
+    CallDoc(
+        "Open an exactly-once sink: create it and its staging topic if they do not exist",
+        {200: OpenedSink},
+        errors=(400, 429, 504),
+        body=OpenIn,
+        body_required=False,
+    ),
+)
 async def _open(call: Call) -> Answer:
     request = read(OpenIn, call.query, call.body)
     return json_answer(await call.do(OpenSink(call.params["sink"], request.remember_ms)))
 
 
+@CALLS.post(
+    "/v1/sinks/{sink}/commit",
+    CallDoc(
+        "Append the staged records to their topics, all of them and exactly once",
+        {200: CommittedBatch},
+        errors=(400, 404, 409, 429, 504),
+        description="A batch id that is not greater than the last one appends nothing. After a 503 or 504 the commit may still be running: repeat it to get the result.",
+        body=CommitIn,
+    ),
+)
 async def _commit(call: Call) -> Answer:
     request = _body(CommitIn, call)
     parts = [SinkPart(part.topic, part.partition, part.staged) for part in request.parts]
     return json_answer(await call.do(CommitSink(call.params["sink"], request.batch_id, parts, request.staging_id)))
 
 
+@CALLS.post(
+    "/v1/sinks/{sink}/abort",
+    CallDoc(
+        "Discard what is staged, unless the batch is committed or being committed",
+        {200: AbortedBatch},
+        errors=(400, 404, 409, 504),
+        body=AbortIn,
+    ),
+)
 async def _abort(call: Call) -> Answer:
     request = _body(AbortIn, call)
     return json_answer(await call.do(AbortSink(call.params["sink"], request.batch_id)))
@@ -117,90 +142,25 @@ def _body(model: type[R], call: Call) -> R:
     return decode(model, call.body)
 
 
-async def _delete(call: Call) -> Answer:
-    read(NoFields, call.query, call.body)
-    await call.do(DeleteSink(call.params["sink"]))
-    return NO_CONTENT
-
-
+@CALLS.get("/v1/sinks", CallDoc("Show the state of all sinks", {200: SinkList}, (400,)))
 async def _list(call: Call) -> Answer:
     read(NoFields, call.query, b"")
     return json_answer(SinkList(await call.do(ListSinks())))
 
 
+@CALLS.get("/v1/sinks/{sink}", CallDoc("Show the state of a sink", {200: SinkStatus}, errors=(400, 404)))
 async def _status(call: Call) -> Answer:
     read(NoFields, call.query, b"")
     return json_answer(await call.do(DescribeSink(call.params["sink"])))
 
 
-def routes(gateway: "HttpGateway") -> list[Route]:
-    """POST /v1/sinks/{sink}/open, /commit and /abort; GET /v1/sinks; GET and DELETE /v1/sinks/{sink}."""
-    return [
-        route(
-            gateway,
-            "POST",
-            "/v1/sinks/{sink}/open",
-            _open,
-            CallDoc(
-                TAG,
-                "Open an exactly-once sink: create it and its staging topic if they do not exist",
-                {200: OpenedSink},
-                errors=(400, 429, 504),
-                body=OpenIn,
-                body_required=False,
-            ),
-        ),
-        route(
-            gateway,
-            "POST",
-            "/v1/sinks/{sink}/commit",
-            _commit,
-            CallDoc(
-                TAG,
-                "Append the staged records to their topics, all of them and exactly once",
-                {200: CommittedBatch},
-                errors=(400, 404, 409, 429, 504),
-                description="A batch id that is not greater than the last one appends nothing. After a 503 or 504 the commit may still be running: repeat it to get the result.",
-                body=CommitIn,
-            ),
-        ),
-        route(
-            gateway,
-            "POST",
-            "/v1/sinks/{sink}/abort",
-            _abort,
-            CallDoc(
-                TAG,
-                "Discard what is staged, unless the batch is committed or being committed",
-                {200: AbortedBatch},
-                errors=(400, 404, 409, 504),
-                body=AbortIn,
-            ),
-        ),
-        route(
-            gateway,
-            "GET",
-            "/v1/sinks",
-            _list,
-            CallDoc(TAG, "Show the state of all sinks", {200: SinkList}, (400,)),
-        ),
-        route(
-            gateway,
-            "GET",
-            "/v1/sinks/{sink}",
-            _status,
-            CallDoc(TAG, "Show the state of a sink", {200: SinkStatus}, errors=(400, 404)),
-        ),
-        route(
-            gateway,
-            "DELETE",
-            "/v1/sinks/{sink}",
-            _delete,
-            CallDoc(
-                TAG,
-                "Delete a sink, what is staged in it, and the memory of its commits",
-                {204: None},
-                errors=(400, 404, 409, 504),
-            ),
-        ),
-    ]
+@CALLS.delete(
+    "/v1/sinks/{sink}",
+    CallDoc(
+        "Delete a sink, what is staged in it, and the memory of its commits", {204: None}, errors=(400, 404, 409, 504)
+    ),
+)
+async def _delete(call: Call) -> Answer:
+    read(NoFields, call.query, call.body)
+    await call.do(DeleteSink(call.params["sink"]))
+    return NO_CONTENT

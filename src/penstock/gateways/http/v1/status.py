@@ -2,20 +2,16 @@
 
 from functools import cache
 from importlib import metadata
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
-from starlette.routing import Route
 
 from penstock import __version__
 from penstock.gateways.http.server.answers import Answer, json_answer
-from penstock.gateways.http.server.routing import Call, CallDoc, route
+from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc
 from penstock.gateways.http.v1.models import Status, Version
 
-if TYPE_CHECKING:
-    from penstock.gateways.http.server.gateway import HttpGateway
-
-TAG: Final = "v1: node"
+CALLS: Final = ApiCalls("v1: node")
 _UNKNOWN_COMMIT: Final = "unknown"
 
 
@@ -39,19 +35,11 @@ def commit() -> str:
         return _UNKNOWN_COMMIT
 
 
+@CALLS.get("/v1/healthz", CallDoc("Check whether the broker is healthy", {200: Status}))
 async def _healthz(_: Call) -> Answer:
     return json_answer(Status("ok"))
 
 
+@CALLS.get("/v1/version", CallDoc("Show the version", {200: Version}))
 async def _version(_: Call) -> Answer:
     return json_answer(Version(__version__, commit(), wal_enabled=True))
-
-
-def routes(gateway: "HttpGateway") -> list[Route]:
-    """GET /v1/healthz and /v1/version."""
-    return [
-        route(
-            gateway, "GET", "/v1/healthz", _healthz, CallDoc(TAG, "Check whether the broker is healthy", {200: Status})
-        ),
-        route(gateway, "GET", "/v1/version", _version, CallDoc(TAG, "Show the version", {200: Version})),
-    ]

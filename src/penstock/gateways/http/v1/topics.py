@@ -1,26 +1,38 @@
 """Topics under ``/v1``: their names, making one and deleting one."""
 
-from typing import TYPE_CHECKING, Final
-
-from starlette.routing import Route
+from typing import Final
 
 from penstock.gateways.http.server.answers import NO_CONTENT, Answer, json_answer
-from penstock.gateways.http.server.routing import Call, CallDoc, Parameter, route
+from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Parameter
 from penstock.gateways.http.v1.models import Count, CreateTopicRequest, NoFields, TopicCreated, TopicNames
 from penstock.gateways.http.v1.requests import read, refuse
 from penstock.operations.topics import CreateTopic, DeleteTopic, ListTopics
 
-if TYPE_CHECKING:
-    from penstock.gateways.http.server.gateway import HttpGateway
-
-TAG: Final = "v1: topics"
+CALLS: Final = ApiCalls("v1: topics")
 
 
+@CALLS.get("/v1/topics", CallDoc("List the names of all topics, sorted", {200: TopicNames}, errors=(400,)))
 async def _list_topics(call: Call) -> Answer:
     read(NoFields, call.query, b"")
     return json_answer(TopicNames([topic.name for topic in await call.do(ListTopics())]))
 
 
+@CALLS.post(
+    "/v1/topics",
+    CallDoc(
+        "Create a topic",
+        {201: TopicCreated},
+        errors=(400, 409, 429),
+        description="If the topic exists with the same number of partitions, nothing changes; with another number, the call is a conflict. "
+        "The fields go in the query string or in a body.",
+        parameters=(
+            Parameter("name", str, "the topic's name"),
+            Parameter("partitions", Count, "the number of partitions; default 1"),
+        ),
+        body=CreateTopicRequest,
+        body_required=False,
+    ),
+)
 async def _create_topic(call: Call) -> Answer:
     request = read(CreateTopicRequest, call.query, call.body)
     name = request.name.strip()
@@ -31,47 +43,10 @@ async def _create_topic(call: Call) -> Answer:
     return json_answer(TopicCreated("created", topic.name, topic.partition_count), 201)
 
 
+@CALLS.delete(
+    "/v1/topics/{topic}", CallDoc("Delete a topic with its records, offsets and leases", {204: None}, errors=(400, 404))
+)
 async def _delete_topic(call: Call) -> Answer:
     read(NoFields, call.query, b"")
     await call.do(DeleteTopic(call.params["topic"]))
     return NO_CONTENT
-
-
-def routes(gateway: "HttpGateway") -> list[Route]:
-    """GET and POST /v1/topics, DELETE /v1/topics/{topic}."""
-    return [
-        route(
-            gateway,
-            "GET",
-            "/v1/topics",
-            _list_topics,
-            CallDoc(TAG, "List the names of all topics, sorted", {200: TopicNames}, errors=(400,)),
-        ),
-        route(
-            gateway,
-            "POST",
-            "/v1/topics",
-            _create_topic,
-            CallDoc(
-                TAG,
-                "Create a topic",
-                {201: TopicCreated},
-                errors=(400, 409, 429),
-                description="If the topic exists with the same number of partitions, nothing changes; with another number, the call is a conflict. "
-                "The fields go in the query string or in a body.",
-                parameters=(
-                    Parameter("name", str, "the topic's name"),
-                    Parameter("partitions", Count, "the number of partitions; default 1"),
-                ),
-                body=CreateTopicRequest,
-                body_required=False,
-            ),
-        ),
-        route(
-            gateway,
-            "DELETE",
-            "/v1/topics/{topic}",
-            _delete_topic,
-            CallDoc(TAG, "Delete a topic with its records, offsets and leases", {204: None}, errors=(400, 404)),
-        ),
-    ]

@@ -70,7 +70,7 @@ class World:
         )
         self.worker = RecordingWorker()
         self.server = Server()
-        self.stream = ConsumeStream(self.gateway, "t", b"id")  # type: ignore[arg-type]
+        self.stream = ConsumeStream(SimpleNamespace(gateway=self.gateway, request_id=b"id"), "t")  # type: ignore[arg-type]
         self.stream.flow = self.worker
         on_stop[self.stream.end] = None
         self.serving = asyncio.ensure_future(self.stream({}, self.server.receive, self.server.send))

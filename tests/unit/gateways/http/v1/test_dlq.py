@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.http.v1.dlq import JobStream
+from penstock.gateways.http.v1.dlq import ProgressStream
 from penstock.meters import Meters
 from penstock.operations.dead_letters import Progress
 
@@ -21,7 +21,7 @@ class World:
         self.cancelled = 0
         self.ended: list = []
         gateway = SimpleNamespace(end_stream=self.ended.append, broker=SimpleNamespace(meters=Meters()))
-        self.stream = JobStream(SimpleNamespace(gateway=gateway, request_id=b"id", path="/v1/dlq/t/redrive"))  # type: ignore[arg-type]
+        self.stream = ProgressStream(SimpleNamespace(gateway=gateway, request_id=b"id", path="/v1/dlq/t/redrive"))  # type: ignore[arg-type]
         self.stream.flow = self
         self.serving = asyncio.ensure_future(self.stream({}, self.receive, self.send))
 
