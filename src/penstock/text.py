@@ -1,7 +1,8 @@
-"""Bytes in JSON, the same everywhere: UTF-8 is given as it is, anything else as base64, with a word beside it that says so."""
+"""Bytes in JSON, the same everywhere: as text if they are UTF-8, otherwise as base64, with an encoding that says so."""
 
 from base64 import b64decode, b64encode
-from typing import Final, Literal, overload
+from collections.abc import Iterable
+from typing import Any, Final, Literal, overload
 
 BASE64: Final = "base64"
 
@@ -11,7 +12,7 @@ def text_of(data: bytes) -> tuple[str, Literal["base64"] | None]: ...
 @overload
 def text_of(data: bytes | None) -> tuple[str | None, Literal["base64"] | None]: ...
 def text_of(data: bytes | None) -> tuple[str | None, Literal["base64"] | None]:
-    """Bytes as text, and its encoding; None for what is text already, and for nothing."""
+    """Bytes as text, and its encoding, which is None for UTF-8."""
     if data is None:
         return None, None
     try:
@@ -20,6 +21,18 @@ def text_of(data: bytes | None) -> tuple[str | None, Literal["base64"] | None]:
         return b64encode(data).decode("ascii"), BASE64
 
 
+def texts_of(headers: Iterable[tuple[str, bytes | None]]) -> tuple[dict[str, str | None], dict[str, Any]]:
+    """The headers of a record as text, and the encodings of those that are not UTF-8. The last value of each name counts."""
+    texts: dict[str, str | None] = {}
+    encodings: dict[str, Any] = {}
+    for name, value in headers:
+        encodings.pop(name, None)
+        texts[name], encoding = text_of(value)
+        if encoding is not None:
+            encodings[name] = encoding
+    return texts, encodings
+
+
 def bytes_of(text: str, encoding: str | None) -> bytes:
-    """Text as bytes. ValueError when it is not the base64 that its encoding says."""
+    """Text as bytes. ValueError if its encoding is base64 and the text is not."""
     return b64decode(text, validate=True) if encoding == BASE64 else text.encode()

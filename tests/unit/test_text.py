@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.text import BASE64, bytes_of, text_of
+from penstock.text import BASE64, bytes_of, text_of, texts_of
 
 
 @given(st.binary(max_size=40))
@@ -17,6 +17,13 @@ def test_any_bytes_come_back_and_only_what_is_no_text_is_encoded(data: bytes) ->
 def test_nothing_stays_nothing() -> None:
     assert text_of(None) == (None, None)
     assert text_of(b"") == ("", None)
+
+
+def test_the_last_value_of_a_header_counts() -> None:
+    assert texts_of([("a", b"\xff"), ("b", b"x"), ("a", b"y"), ("b", b"\xfe"), ("c", None)]) == (
+        {"a": "y", "b": "/g==", "c": None},
+        {"b": BASE64},
+    )
 
 
 @pytest.mark.parametrize("text", ["AP4", "A", "AP4=!", "AP\n4=", "Ä"])

@@ -119,7 +119,7 @@ def test_bytes_that_are_text_come_back_as_text(curl: Curl, topic: str) -> None:
             {"value": "x", "headers": {"h": 5}},
             "The message is invalid: Expected `str | null`, got `int` - at `$.headers[...]`.",
         ),
-        ({"value": "x", "messages": []}, "Send either one message or messages, not both."),
+        ({"value": "x", "messages": []}, "Send either one message or messages, not both"),
         ('{"value": ', "The body is not JSON: Input data was truncated."),
         ("", "Missing message value"),
         ("7", "The body is invalid: Expected `object`, got `int`."),
@@ -251,9 +251,9 @@ def test_one_answer_has_at_the_most_the_configured_number_of_messages(curl: Curl
 @pytest.mark.parametrize(
     ("query", "text"),
     [
-        ("offset=-1", "offset must be an integer from 0 to 9223372036854775807."),
-        ("offset=x", "offset must be an integer from 0 to 9223372036854775807."),
-        ("max_records=0", "max_records must be an integer from 1 to 9223372036854775807."),
+        ("offset=-1", "offset must be an integer from 0 to 9223372036854775807"),
+        ("offset=x", "offset must be an integer from 0 to 9223372036854775807"),
+        ("max_records=0", "max_records must be an integer from 1 to 9223372036854775807"),
         ("offset=%ff", "The query string cannot be read: send name=value pairs in UTF-8, percent-encoded."),
     ],
 )
@@ -316,9 +316,9 @@ def test_a_topic_is_followed_live_and_resumed(curl: Curl, topic: str) -> None:
     ("query", "headers", "status", "text"),
     [
         ("?partition=2", {}, 404, "Partition not found"),
-        ("?partition=x", {}, 400, "partition must be an integer from 0 to 2147483647."),
+        ("?partition=x", {}, 400, "partition must be an integer from 0 to 2147483647"),
         ("?offset=1", {}, 400, "An offset requires a partition: set the partition too."),
-        ("?from=tomorrow", {}, 400, "from must be earliest or latest."),
+        ("?from=tomorrow", {}, 400, "The value of from must be earliest or latest"),
         (
             "",
             {"Last-Event-ID": "other/0@1"},

@@ -1,11 +1,11 @@
-"""One client's connection: uvicorn's HTTP protocol, with the fast lane before it and a bound on everything.
+"""A client's connection: uvicorn's HTTP protocol with a fast lane, and bounds on everything.
 
-Requests of the lane are applied as they arrive, all that one read brought; their answers leave in order, with one send at the
-end of the loop's turn. Whatever the lane does not take goes to uvicorn, and only when nothing of the lane is unanswered, so
-answers never pass each other. While uvicorn is at it, everything goes there, until its last answer is out.
+Requests in the fast lane are handled as they arrive; their answers are sent in order, in one write at the end of the event loop's
+turn. All other requests go to uvicorn, once every answer of the lane has been sent, so answers never overtake each other. While
+uvicorn is serving a request, all that follow go there, too, until its last answer has been sent.
 
-Nothing here grows without bound: reading pauses while a client has too much unanswered or takes no answers, the head of a
-request is bounded, and a connection that stands still in the middle of something is closed.
+Nothing grows without bound: reading pauses while a client has too many unanswered requests or does not read its answers, the size of
+a request's head is limited, and a connection that stalls in the middle of a request or an answer is closed.
 """
 
 import asyncio
@@ -36,20 +36,16 @@ _POST: Final = b"POST "
 _HEAD_END: Final = b"\r\n\r\n"
 _ANSWER_BYTES_MIN: Final = 300
 _ANSWER_RATIO: Final = 8
-"""An answer is at the most so many times as large as the body that it answers: the result of a message over the shortest one."""
+"""An answer is at most this many times as large as the request body: the result of a message compared to the shortest message."""
 _UPGRADE: Final = re.compile(rb"\r\nupgrade[ \t]*:", re.IGNORECASE)
 _IGNORED: Final = b"\r\nx-ignored-upgrade:"
-_BEHIND_STREAM_MAX: Final = 1000
-"""Requests behind a stream that has not ended: whoever sends more waits for nothing."""
+_AFTER_STREAM_MAX: Final = 1000
+"""Requests that a client may send after one whose streamed answer has not ended."""
 _UNKNOWN: Final[Any] = object()
 
 
-CUT_OFF: Final = "penstock.cut_off"
-"""In a request's scope: what ends its connection in the middle of the answer."""
-
-
 class _Slot:
-    """The place of an answer among those of its connection; called with it, once."""
+    """The place of an answer in the order of its connection; called once, with the answer."""
 
     __slots__ = ("_connection", "_latency", "_request_id", "_started", "cancel", "closes", "data", "path")
 
@@ -61,11 +57,11 @@ class _Slot:
         self._started = started
         self.data: bytes | None = None
         self.closes = False
-        # What to do when the client is gone before it is answered.
         self.cancel: Callable[[], None] | None = None
+        """Called if the client disconnects before the answer."""
 
     def is_late(self, now: float, seconds_max: float) -> bool:
-        """Whether it should have been answered by now. Whoever can be cancelled has its own idea of how long to wait."""
+        """Whether the answer is overdue. A call that can be cancelled has its own timeout."""
         return self.data is None and self.cancel is None and now - self._started > seconds_max
 
     def __call__(self, answer: Answer) -> None:
@@ -80,7 +76,7 @@ class _Slot:
 
 
 class HttpConnection(HttpToolsProtocol):
-    """Bytes in, handlers called, bytes out."""
+    """One client."""
 
     def __init__(
         self,
@@ -92,20 +88,20 @@ class HttpConnection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.gateway: Final = gateway
-        self._caller: Caller = gateway.caller_at("")
+        self._caller: Caller = gateway.caller("")
         self._known = gateway.lane.known
         self._answers: deque[_Slot] = deque()
         self._sending = False
-        # About what the requests under way will be answered with.
         self._promised_bytes = 0
-        # Bytes of a request of the lane that is not whole yet, or that has to wait.
+        """The size of the answers to the requests under way, estimated."""
         self._pieces: list[bytes] = []
+        """Bytes of a request of the lane that is incomplete, or has to wait."""
         self._held_bytes = 0
         self._needed_bytes = 0
         self._waits = False
         self._in_asgi = False
-        # The request that uvicorn is at; those behind it wait in its pipeline.
         self._serving: RequestResponseCycle | None = None
+        """The request that uvicorn is serving; the next ones wait in its pipeline."""
         self._between_requests = True
         self._head_bytes = 0
         self._pending_head_bytes = 0
@@ -121,9 +117,9 @@ class HttpConnection(HttpToolsProtocol):
     # The event loop's side.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client is there."""
+        """A client has connected."""
         super().connection_made(transport)
-        self._caller = self.gateway.caller_at(self.client[0] if self.client else "")
+        self._caller = self.gateway.caller(self.client[0] if self.client else "")
         transport.set_write_buffer_limits(high=self.gateway.bounds.output_bytes_max)
         room = self.gateway.has_room()
         if room is None:
@@ -131,7 +127,7 @@ class HttpConnection(HttpToolsProtocol):
         self._refused = room is False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone; what it published stays."""
+        """The client has disconnected; what it published stays."""
         self._closing = True
         for slot in self._answers:
             if slot.cancel is not None and slot.data is None:
@@ -139,13 +135,13 @@ class HttpConnection(HttpToolsProtocol):
         self._answers.clear()
         self._pieces.clear()
         if self._serving is not None:
-            # uvicorn tells the last request alone, and that one may wait behind a stream which goes on for ever.
+            # uvicorn notifies only the last request, which may be waiting for an endless stream before it.
             self._serving.disconnected = True
             self._serving.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """The next bytes are there."""
+        """Bytes have arrived."""
         self._active = True
         if self.timeout_keep_alive_task is not None:
             self._unset_keepalive_if_required()
@@ -164,19 +160,19 @@ class HttpConnection(HttpToolsProtocol):
         self._run(data)
 
     def pause_writing(self) -> None:
-        """The client does not take its answers: take no more requests."""
+        """The client does not read its answers: take no more requests."""
         super().pause_writing()
         if self._answers or not self._in_asgi:
             self.flow.pause_reading()
 
     def resume_writing(self) -> None:
-        """The client took its answers."""
+        """The client has read its answers."""
         super().resume_writing()
         if not self._closing:
-            self.loop.call_soon(self._go_on)
+            self.loop.call_soon(self._resume)
 
     def shutdown(self) -> None:
-        """The gateway stops: answer what is under way, and take nothing more."""
+        """The gateway stops: answer what is under way, and take no more requests."""
         if self._answers:
             self._closing = True
         else:
@@ -185,7 +181,7 @@ class HttpConnection(HttpToolsProtocol):
     # The fast lane.
 
     def _run(self, data: bytes) -> None:
-        """Take the requests that are there whole, in their order."""
+        """Handle the complete requests, in order."""
         position, end = 0, len(data)
         known = self._known
         pipelined_max = self.gateway.bounds.pipelined_max
@@ -199,11 +195,11 @@ class HttpConnection(HttpToolsProtocol):
                 return
             head_end = data.find(_HEAD_END, position)
             if head_end < 0:
-                # Less than a head, which may still become one of ours.
-                begins_ours = data.startswith(_POST, position) or _POST.startswith(
+                # An incomplete head, perhaps of a request for the lane.
+                is_for_lane = data.startswith(_POST, position) or _POST.startswith(
                     data[position : position + len(_POST)]
                 )
-                if begins_ours and end - position <= self.gateway.bounds.head_bytes_max:
+                if is_for_lane and end - position <= self.gateway.bounds.head_bytes_max:
                     self._hold(data[position:], 0)
                 else:
                     self._to_asgi(data[position:])
@@ -217,7 +213,7 @@ class HttpConnection(HttpToolsProtocol):
                 self._to_asgi(data[position:])
                 return
             if call.is_large and self._answers:
-                # It may be about what those before it do, and its answer needs the room.
+                # It may depend on the requests before it, and its answer needs the room.
                 self._wait(data[position:])
                 return
             body_end = body_start + call.length
@@ -247,7 +243,7 @@ class HttpConnection(HttpToolsProtocol):
             slot(failure_answer(found.path, request_id))
 
     def ready(self) -> None:
-        """An answer is complete; it leaves at the end of the turn, if all before it do."""
+        """An answer is complete; it is sent at the end of the turn, if all before it are complete."""
         if not self._sending:
             self._sending = True
             self.gateway.turn.send(self._send)
@@ -272,7 +268,7 @@ class HttpConnection(HttpToolsProtocol):
             self._closing = True
             self.transport.close()
         elif self._waits:
-            self.loop.call_soon(self._go_on)
+            self.loop.call_soon(self._resume)
 
     # Between the lane and uvicorn.
 
@@ -282,7 +278,7 @@ class HttpConnection(HttpToolsProtocol):
         self._needed_bytes = needed_bytes
 
     def _wait(self, rest: bytes) -> None:
-        """Hold what came until answers have left."""
+        """Hold these bytes until answers have been sent."""
         self._hold(rest, 0)
         self._waits = True
         self.flow.pause_reading()
@@ -298,16 +294,16 @@ class HttpConnection(HttpToolsProtocol):
             self._wait(rest)
         else:
             self._in_asgi = True
-            # From here on uvicorn says when to read; what is here may be less than a request.
+            # From now on uvicorn decides when to read, since these bytes may be less than a request.
             self.flow.resume_reading()
             head, end, body = rest.partition(_HEAD_END)
             if end and _UPGRADE.search(head):
-                # No other protocol is spoken here. The parser would take the body for the first bytes of one.
+                # Upgrades are not supported. The parser would take the body for the first bytes of the other protocol.
                 rest = _UPGRADE.sub(_IGNORED, head) + end + body
             self._feed(rest)
 
-    def _go_on(self) -> None:
-        """Take up what had to wait, if it may."""
+    def _resume(self) -> None:
+        """Handle the requests that had to wait, if possible."""
         if self._closing or self.flow.write_paused:
             return
         if self._waits:
@@ -317,7 +313,7 @@ class HttpConnection(HttpToolsProtocol):
             self.flow.resume_reading()
 
     def _asgi_is_done(self) -> bool:
-        """Whether uvicorn has read and answered all that it was given."""
+        """Whether uvicorn has read and answered all requests that it was given."""
         cycle = self._cycle()
         done = self._between_requests and not self.pipeline and (cycle is None or cycle.response_complete)
         if done:
@@ -325,7 +321,7 @@ class HttpConnection(HttpToolsProtocol):
         return done
 
     def _cycle(self) -> RequestResponseCycle | None:
-        """The last request that uvicorn began to answer; its type says too little."""
+        """The last request that uvicorn began to answer, with a precise type."""
         return self.cycle
 
     # uvicorn's side, with bounds.
@@ -339,10 +335,10 @@ class HttpConnection(HttpToolsProtocol):
             self.send_400_response("The request is not valid HTTP/1.1. Check the client.")
             return
         except httptools.HttpParserUpgrade:
-            # No other protocol is spoken here: the request is answered as it is.
+            # Upgrades are not supported: the request is answered as it is.
             return
         if self._in_head and not self._between_requests and (self._head_is_older or not self._has_ended):
-            # All of these bytes are of one head, and perhaps of one header, which is not counted before its end.
+            # All of these bytes belong to one head, perhaps to one header, which is only counted at its end.
             self._pending_head_bytes += len(data)
         if self._pending_head_bytes > self.gateway.bounds.head_bytes_max:
             self.send_400_response("")
@@ -368,10 +364,10 @@ class HttpConnection(HttpToolsProtocol):
     def _count_head(self, size: int) -> None:
         self._head_bytes += size
         if self._head_bytes > self.gateway.bounds.head_bytes_max:
-            raise ValueError("the head is too large")
+            raise ValueError("The head is too large")
 
     def on_headers_complete(self) -> None:
-        """The head is whole."""
+        """The head is complete."""
         self._in_head = False
         self._pending_head_bytes = 0
         super().on_headers_complete()
@@ -379,17 +375,17 @@ class HttpConnection(HttpToolsProtocol):
             self._serving = self._cycle()
 
     def on_response_complete(self) -> None:
-        """An answer of uvicorn's is out, and the next request's turn comes."""
+        """Uvicorn has sent an answer, and begins the next request."""
         self._serving = self.pipeline[-1][0] if self.pipeline else None
         super().on_response_complete()
 
     def on_message_complete(self) -> None:
-        """The request is whole."""
+        """The request is complete."""
         self._between_requests = self._has_ended = True
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request, or has too large a head; the connection ends with it."""
+        """Refuse an invalid request, or one with too large a head, and close the connection."""
         most = self.gateway.bounds.head_bytes_max
         if max(self._head_bytes, self._pending_head_bytes) > most:
             refusal = Refusal(431, f"The headers of a request can have at most {most} bytes. Send fewer headers.")
@@ -402,7 +398,7 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, data: bytes) -> None:
-        """There are too many connections."""
+        """Refuse a request because there are too many connections."""
         refusal = Refusal(
             503,
             f"There are {self.gateway.settings.connections_max} open connections. Close some, or try again later.",
@@ -419,7 +415,7 @@ class HttpConnection(HttpToolsProtocol):
     # Once a second.
 
     def look_after(self, now_ms: int) -> None:
-        """Close a connection that is forgotten, or stands still in the middle of something."""
+        """Close a connection that is idle, or stalls in the middle of a request or an answer."""
         if self.transport.is_closing():
             return
         unsent_bytes = self.transport.get_write_buffer_size()
@@ -432,17 +428,17 @@ class HttpConnection(HttpToolsProtocol):
         elif self._answers:
             self._answer_late_ones()
         elif self.pipeline and self.flow.read_paused:
-            self._read_on_behind_a_stream()
+            self._read_on_after_a_stream()
 
-    def _read_on_behind_a_stream(self) -> None:
-        """Only who reads notices that a client has left, and uvicorn stops when requests come behind one that is not answered.
+    def _read_on_after_a_stream(self) -> None:
+        """Keep reading while a stream is sent, because a disconnect is only noticed by reading.
 
-        A stream may go on for ever, and be leased records all the while.
+        uvicorn stops reading when requests follow one that is not answered. An endless stream would be leased records all the time.
         """
         serving, last = self._serving, self._cycle()
         if serving is None or last is None or not serving.chunked_encoding:
             return
-        if len(self.pipeline) > _BEHIND_STREAM_MAX or len(last.body) > self.gateway.bounds.output_bytes_max:
+        if len(self.pipeline) > _AFTER_STREAM_MAX or len(last.body) > self.gateway.bounds.output_bytes_max:
             self.transport.abort()
         else:
             self.flow.resume_reading()

@@ -1,4 +1,4 @@
-"""The HTTP listener: Starlette on uvicorn, in the broker's event loop, with a fast lane before it for the hot calls."""
+"""The HTTP listener: Starlette on uvicorn in the broker's event loop, with a fast lane for the hot calls."""
 
 import asyncio
 import functools
@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
-from starlette.requests import Request
 from starlette.routing import Route
 
 from penstock import limits
@@ -31,46 +30,46 @@ if TYPE_CHECKING:
 _BACKLOG: Final = 1024
 _SWEEP_SECONDS: Final = 1.0
 _STOP_GRACE_SECONDS: Final = 1.0
-_STOP_LOOK_SECONDS: Final = 0.01
+_STOP_POLL_SECONDS: Final = 0.01
 _HELD_BYTES_FREE: Final = 64 * limits.KIB
-"""So much of a body or a line may be on its way from every client, however many there are."""
+"""An incomplete body or line of this size is always allowed, however many clients there are."""
 _REFUSED_AT_ONCE_MAX: Final = 100
-"""Connections over the limit that are open just to be told so."""
+"""Connections over the limit that are kept open to send them a refusal; further ones are closed at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpBounds:
-    """The bounds of this gateway that nobody configures."""
+    """The bounds of this gateway that are not configurable."""
 
     head_bytes_max: int = 32 * limits.KIB
-    """The request line and all headers of one request."""
+    """The request line and all headers of a request."""
     lane_body_bytes_max: int = 256 * limits.KIB
-    """A larger body goes through ASGI, where what has come of it is counted."""
+    """A larger body goes through ASGI, which counts the bytes as they arrive."""
     held_bytes_max: int = 256 * limits.MIB
-    """Of bodies and lines that have not come whole, of all connections together; above it large ones are refused."""
+    """Incomplete bodies and lines of all connections together; above it, large ones are refused."""
     unsent_bytes_max: int = 256 * limits.MIB
-    """Of answers that their clients have not taken, of all connections together; above it large ones are refused."""
+    """Answers that clients have not read, of all connections together; above it, large ones are refused."""
     keep_alive_ms: int = 75_000
-    """A connection without a request is closed after this."""
+    """An idle connection is closed after this time."""
     request_idle_ms_max: int = 30_000
-    """A request whose bytes stop coming, or an answer that nobody takes, ends its connection after this."""
+    """A connection whose request stops arriving, or whose answer is not read, is closed after this time."""
     stream_idle_ms_max: int = limits.CONNECTION_IDLE_MS_MAX
-    """A request that streams may be silent for so long."""
+    """The same for a request that is a stream."""
     pipelined_max: int = 1024
-    """Requests of one connection that are not answered; reading pauses above it."""
+    """Unanswered requests of a connection; above it, reading pauses."""
     output_bytes_max: int = 1 * limits.MIB
-    """What a slow reader has not taken before nothing more is made for it."""
+    """Unread answers of a connection; above it, nothing more is produced for it."""
     line_bytes_max: int = 4 * limits.MIB
-    """One line of an NDJSON body."""
+    """A line of an NDJSON body."""
     batch_records_max: int = 100_000
-    """Records of one batch."""
+    """Records of a batch."""
     streams_max: int = 1000
-    """Streams (tails, consumers, NDJSON) at the same time."""
+    """Streams (tails, consumers, redrives) that are open at the same time."""
     fast_lane: bool = True
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers, since the broker has some already, and with an end that comes."""
+    """uvicorn without its own signal handlers, since the broker has some, and with a bound on the time of a stop."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -78,7 +77,7 @@ class _Server(uvicorn.Server):
         yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept nobody new, answer what is under way, then cut what is left."""
+        """Stop accepting, answer what is under way, then abort what is left."""
         state = self.server_state
         for server in self.servers:
             server.close()
@@ -86,26 +85,26 @@ class _Server(uvicorn.Server):
             listener.close()
         for connection in list(state.connections):
             connection.shutdown()
-        if await _ends(lambda: not state.connections and not state.tasks):
+        if await _is_met(lambda: not state.connections and not state.tasks):
             return
         for connection in list(state.connections):
             connection.transport.abort()
-        if not await _ends(lambda: not state.tasks):
+        if not await _is_met(lambda: not state.tasks):
             for task in state.tasks:
                 task.cancel("the gateway stops")
 
 
-async def _ends(condition: Callable[[], bool]) -> bool:
-    """Whether it comes to hold in time."""
-    for _ in range(round(_STOP_GRACE_SECONDS / _STOP_LOOK_SECONDS)):
+async def _is_met(condition: Callable[[], bool]) -> bool:
+    """Whether the condition is true in time."""
+    for _ in range(round(_STOP_GRACE_SECONDS / _STOP_POLL_SECONDS)):
         if condition():
             return True
-        await asyncio.sleep(_STOP_LOOK_SECONDS)
+        await asyncio.sleep(_STOP_POLL_SECONDS)
     return condition()
 
 
 class HttpGateway:
-    """Serves while the broker runs. Handlers find the broker and everything about this gateway here."""
+    """The HTTP gateway of a node. Handlers reach the broker through it."""
 
     def __init__(
         self,
@@ -116,7 +115,7 @@ class HttpGateway:
         problem: Callable[[], str | None] = lambda: None,
         bounds: HttpBounds | None = None,
     ) -> None:
-        """``problem`` says why the agreed state of a cluster cannot be reached, while it cannot."""
+        """``problem`` tells why the metadata store of a cluster cannot be reached, if it cannot."""
         self.broker: Final = broker
         self.turn: Final = turn
         self.settings: Final = settings
@@ -127,10 +126,10 @@ class HttpGateway:
         self.routes: list[Route] = []
         """Set when the application is built."""
         self.on_stop: Final[dict[Callable[[], None], None]] = {}
-        """What ends each stream that would go on for ever: called when the gateway stops."""
+        """Ends each open stream: called when the gateway stops."""
         self.lane: Final = LaneTable(self)
         self.held_bytes = 0
-        """Of bodies and lines that have not come whole."""
+        """Of incomplete bodies and lines."""
         self._request_prefix = broker.entropy.uuid().hex[:12].encode()
         self._request_count = 0
         config = uvicorn.Config(
@@ -139,7 +138,7 @@ class HttpGateway:
             access_log=False,
             lifespan="off",
             ws="none",
-            # uvicorn calls it as it would a class of its own.
+            # uvicorn calls it like a class.
             http=functools.partial(HttpConnection, self),  # type: ignore[arg-type]
             server_header=False,
             backlog=_BACKLOG,
@@ -153,14 +152,14 @@ class HttpGateway:
         broker.meters.connections[Gateway.HTTP.value] = lambda: self.connection_count
 
     def start(self, listener: socket.socket) -> None:
-        """Listen on a bound socket, which is the gateway's from here on."""
-        # From this moment: whoever connects before uvicorn has started waits in the backlog.
+        """Listen on a bound socket, which the gateway owns from now on."""
+        # Clients that connect before uvicorn has started wait in the backlog.
         listener.listen(_BACKLOG)
         self._serving = asyncio.create_task(self._server.serve([listener]), name="http")
         self._sweep = self.loop.call_later(_SWEEP_SECONDS, self._sweep_again)
 
     async def stop(self) -> None:
-        """Finish what is under way and close."""
+        """Answer what is under way, then close everything."""
         if self._sweep is not None:
             self._sweep.cancel()
         for end in list(self.on_stop):
@@ -175,7 +174,7 @@ class HttpGateway:
         return len(self._server.server_state.connections)
 
     def has_room(self) -> bool | None:
-        """Whether one more connection may be served; one that may not is told so, and (None) far too many are not even told."""
+        """Whether a new connection may be served. If not, it is sent a refusal, or, if far too many are open, closed at once (None)."""
         most, count = self.settings.connections_max, self.connection_count
         if count <= most:
             return True
@@ -183,23 +182,23 @@ class HttpGateway:
         return False if count <= most + _REFUSED_AT_ONCE_MAX else None
 
     def hold(self, before_bytes: int, now_bytes: int) -> bool:
-        """Whether so much of a client's body or line may be kept, with what others have; it was ``before_bytes`` so far."""
+        """Count ``now_bytes`` of an incomplete body or line, instead of ``before_bytes``. Returns whether that many may be kept."""
         self.held_bytes += now_bytes - before_bytes
         return now_bytes <= _HELD_BYTES_FREE or self.held_bytes <= self.bounds.held_bytes_max
 
     @property
     def unsent_bytes(self) -> int:
-        """Of answers that are made, and not taken by their clients."""
+        """Of answers that clients have not read."""
         return sum(connection.transport.get_write_buffer_size() for connection in self._server.server_state.connections)
 
     def begin_stream(self, end: Callable[[], None]) -> None:
-        """A stream that may go on for ever begins; ``end`` is called when the gateway stops. 503 when there are too many."""
+        """Register an endless stream; ``end`` is called when the gateway stops. 503 if there are too many."""
         if len(self.on_stop) >= self.bounds.streams_max:
             raise Refusal(503, f"There are {self.bounds.streams_max} open streams. Close some, or try again later.")
         self.on_stop[end] = None
 
     def end_stream(self, end: Callable[[], None]) -> None:
-        """It is over; fine when it never began."""
+        """Remove a stream, if it is registered."""
         self.on_stop.pop(end, None)
 
     @functools.cached_property
@@ -215,7 +214,7 @@ class HttpGateway:
         return Metrics(self.broker, self.problem)
 
     def default_headers(self) -> bytes:
-        """What uvicorn puts before every answer's own headers: the date, which changes once a second."""
+        """The headers that uvicorn puts first in every answer: the date, which changes once a second."""
         now = self._server.server_state.default_headers
         if now is not self._default_headers:
             self._default_headers = now
@@ -223,7 +222,7 @@ class HttpGateway:
         return self._rendered_headers
 
     def look_after(self) -> None:
-        """Close connections that are forgotten, and answer requests that take too long."""
+        """Close idle connections, and answer requests that take too long."""
         now_ms = self.broker.clock.monotonic_ms()
         for connection in list(self._server.server_state.connections):
             if isinstance(connection, HttpConnection):
@@ -233,15 +232,11 @@ class HttpGateway:
         self.look_after()
         self._sweep = self.loop.call_later(_SWEEP_SECONDS, self._sweep_again)
 
-    def caller(self, request: Request) -> Caller:
-        """Who asks."""
-        return self.caller_at(request.client.host if request.client else "")
-
-    def caller_at(self, host: str) -> Caller:
-        """Who asks from this host."""
+    def caller(self, host: str) -> Caller:
+        """A client on this host."""
         return Caller(ANONYMOUS, Gateway.HTTP, host)
 
     def new_request_id(self) -> bytes:
-        """An id that no other request of this broker has."""
+        """A unique id for a request."""
         self._request_count += 1
         return b"%s-%x" % (self._request_prefix, self._request_count)

@@ -1,4 +1,4 @@
-"""Whether the process lives and takes requests, for people, load balancers and service managers."""
+"""Whether the process is alive and ready for requests, for people, load balancers and service managers."""
 
 from typing import Final, Literal
 
@@ -11,21 +11,21 @@ from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc
 
 
 class Healthy(Struct, frozen=True, omit_defaults=True):
-    """The broker serves; ``degraded``: a cluster's metadata store cannot be reached, so nothing can be changed, and what is led here goes on."""
+    """The broker serves requests. ``degraded``: the cluster's metadata store cannot be reached, so existing leaders continue, and no metadata can change."""
 
     status: Literal["healthy", "degraded"]
     problem: str | UnsetType = UNSET
 
 
 class Alive(Struct, frozen=True):
-    """The process runs."""
+    """The process is running."""
 
     status: Literal["alive"]
     version: str
 
 
 class Readiness(Struct, frozen=True, omit_defaults=True):
-    """Whether requests are taken. A node of a cluster takes them while it is registered and the metadata store answers."""
+    """Whether the broker is ready for requests. A node of a cluster is ready while it is registered and the metadata store answers."""
 
     status: Literal["ready", "not ready"]
     problem: str | UnsetType = UNSET
@@ -46,7 +46,7 @@ async def _livez(_: Call) -> Answer:
 
 
 def _unregistered(broker: Broker) -> str | None:
-    """Why others do not count on this node; None while this process is registered."""
+    """Why this process is not a member of its cluster; None if it is."""
     cluster = broker.cluster
     node = cluster.nodes.nodes.get(broker.node_id)
     if node is None:

@@ -1,11 +1,11 @@
-"""Which requests the fast lane takes: a table from the bytes of a request's head to what is to be done with its body.
+"""The requests that the fast lane takes: a table from the bytes of a request's head to its handler.
 
-Clients that stay connected send the same head again and again, so a head is read once, by the strict parser that uvicorn
-uses too, and remembered. The lane takes what is plain: a hot call, HTTP/1.1, kept alive, with a length and no transfer coding.
-All else is left to ASGI, and a request that both may take is answered with the same bytes by both.
+Clients that stay connected send the same head again and again, so each head is parsed once, by the strict parser that uvicorn uses,
+and remembered. The lane takes plain requests only: a hot call, HTTP/1.1, kept alive, with a length and no transfer coding. All others
+go to ASGI. A request that both could take gets the same bytes as its answer from both.
 
-Invariant: what is remembered depends on the bytes of the head and the routes alone, and there is never more of it than
-``HEADS_MAX`` heads of ``HEAD_BYTES_MAX`` bytes.
+Invariant: an entry depends only on the bytes of the head and on the routes, and there are at most ``HEADS_MAX`` entries with heads of
+at most ``HEAD_BYTES_MAX`` bytes.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class LaneCall:
 
 
 class _Head:
-    """Collects what the parser finds."""
+    """Collects the results of the parser."""
 
     def __init__(self) -> None:
         self.url = b""
@@ -61,14 +61,14 @@ class _Head:
 
 
 class LaneTable:
-    """The heads that were seen, and what each of them means; None is one for ASGI."""
+    """The known heads, and how each is handled: by ASGI if None."""
 
     def __init__(self, gateway: "HttpGateway") -> None:
         self._gateway = gateway
         self.known: Final[dict[bytes, LaneCall | None]] = {}
 
     def look_up(self, head: bytes) -> LaneCall | None:
-        """What to do with a request of this head, up to and with its empty line."""
+        """How to handle a request with this head, which includes its empty line."""
         found = self._read(head)
         if len(head) <= HEAD_BYTES_MAX and (found is None or found.request_id is None):
             if len(self.known) >= HEADS_MAX:
@@ -127,7 +127,7 @@ class LaneTable:
 
 
 def _plain_length(headers: RawHeaders) -> int | None:
-    """The length of the body, or None when something is said about it that only ASGI knows how to take."""
+    """The length of the body, or None if its headers need ASGI."""
     lengths: list[bytes] = []
     for name, value in headers:
         if name in _UNUSUAL or (name == b"connection" and value.lower() != b"keep-alive"):

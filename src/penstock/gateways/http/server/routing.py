@@ -117,7 +117,7 @@ class Call:
         digits = text.removeprefix("-")
         if digits.isascii() and digits.isdigit() and len(digits) < 20 and low <= int(text) <= high:
             return int(text)
-        raise Refusal(400, f"{name} must be an integer from {low} to {high}.")
+        raise Refusal(400, f"{name} must be an integer from {low} to {high}")
 
 
 Done = Callable[[Answer], None]
@@ -363,7 +363,7 @@ def call_of(gateway: "HttpGateway", request: Request) -> Call:
     scope = request.scope
     return Call(
         gateway,
-        gateway.caller(request),
+        gateway.caller(request.client.host if request.client else ""),
         scope["path"],
         request.path_params,
         scope["query_string"],
@@ -415,6 +415,11 @@ def decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         raise Refusal(400, f"The body is invalid: {_plain(str(error))}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Refusal(400, f"The body is not JSON: {_plain(str(error))}") from None
+
+
+def body_of(model: type[T], call: Call) -> T:
+    """The JSON body of a call; no body is like one without fields."""
+    return decoded(msgspec.json.Decoder(model), call.body) if call.body.strip() else model()
 
 
 def _plain(text: str) -> str:

@@ -1,15 +1,14 @@
-"""Consumer groups over HTTP: register, commit and read offsets. These are the groups and offsets that Kafka's clients see."""
+"""Consumer groups: register them, commit and fetch their offsets. Groups and offsets are shared with Kafka's clients."""
 
 from typing import Annotated, Final, Literal
 from uuid import UUID
 
-import msgspec
 from msgspec import Meta, Struct
 
 from penstock.gateways.http.server.answers import Answer, json_answer
 from penstock.gateways.http.server.errors import Refusal
-from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Parameter, decoded, required
-from penstock.gateways.http.tarantoolmq.topics import TOPIC_NAME, in_words
+from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Parameter, body_of, required
+from penstock.gateways.http.tarantoolmq.topics import TOPIC_NAME, translated_errors
 from penstock.operations.groups import CommitOffset, FetchOffsets, RegisterGroup
 
 INT64_MAX: Final = 2**63 - 1
@@ -40,13 +39,13 @@ class CommitOffsetRequest(Struct, frozen=True):
 
 
 class Committed(Struct, frozen=True):
-    """It is durable."""
+    """The offset is stored."""
 
     committed: Literal[True]
 
 
 class OffsetModel(Struct, frozen=True):
-    """Where a group goes on reading; ``updated_at`` in unix seconds."""
+    """The offset that a group reads next; ``updated_at`` in unix seconds."""
 
     topic: str
     partition: int
@@ -58,10 +57,6 @@ class OffsetList(Struct, frozen=True):
     """Offsets by topic and partition."""
 
     offsets: list[OffsetModel]
-
-
-_group_decoder = msgspec.json.Decoder(GroupRequest)
-_commit_decoder = msgspec.json.Decoder(CommitOffsetRequest)
 
 
 CALLS: Final = ApiCalls("Consumers")
@@ -79,7 +74,7 @@ CALLS: Final = ApiCalls("Consumers")
 )
 async def _register(call: Call) -> Answer:
     group = call.params["group"]
-    asked: GroupRequest = decoded(_group_decoder, call.body) if call.body.strip() else GroupRequest()
+    asked = body_of(GroupRequest, call)
     if not asked.topic_name:
         raise Refusal(400, "Missing topic_name")
     registered = await call.do(RegisterGroup(group, asked.topic_name))
@@ -113,9 +108,9 @@ async def _offsets(call: Call) -> Answer:
     ),
 )
 async def _commit(call: Call) -> Answer:
-    asked: CommitOffsetRequest = decoded(_commit_decoder, call.body) if call.body.strip() else CommitOffsetRequest()
+    asked = body_of(CommitOffsetRequest, call)
     if not asked.topic_name or asked.partition is None or asked.offset is None:
         raise Refusal(400, "Missing required params")
-    with in_words(call, asked.topic_name, no_partition=400):
+    with translated_errors(call, asked.topic_name, no_partition=400):
         await call.do(CommitOffset(call.params["group"], asked.topic_name, asked.partition, asked.offset))
     return json_answer(Committed(committed=True))

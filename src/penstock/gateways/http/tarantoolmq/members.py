@@ -1,18 +1,17 @@
-"""Members of a group over HTTP: a reader joins, is told its partitions, and keeps its place by saying that it is there.
+"""Members of a group: a reader joins, gets its partitions, and stays a member by sending heartbeats.
 
-The broker assigns the partitions, at once, and these are the groups of every other API. A member that is silent for longer
-than its session is dropped; its next heartbeat is a 404, and it joins again.
+The broker assigns the partitions at once. Groups are shared with all other APIs. A member that sends nothing for longer than its
+session timeout is removed; its next heartbeat is a 404, and it must join again.
 """
 
 from typing import Annotated, Final, Literal
 
-import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.gateways.http.server.answers import Answer, json_answer
 from penstock.gateways.http.server.errors import Refusal
-from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Parameter, decoded, required
-from penstock.gateways.http.tarantoolmq.topics import TOPIC_NAME, in_words
+from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Parameter, body_of, required
+from penstock.gateways.http.tarantoolmq.topics import TOPIC_NAME, translated_errors
 from penstock.limits import GROUP_ID_CHARS_MAX
 from penstock.operations.groups import Heartbeat, JoinGroup, LeaveGroup
 
@@ -20,7 +19,7 @@ CONSUMER_ID: Final = {"type": "string", "minLength": 1, "maxLength": GROUP_ID_CH
 
 
 class JoinRequest(Struct, frozen=True):
-    """Who reads which topic. Without ``session_timeout_ms`` it is the broker's."""
+    """The topic and the id of a reader. The default of ``session_timeout_ms`` is configured."""
 
     topic_name: Annotated[str, Meta(examples=["orders"])] | None = None
     consumer_id: Annotated[str, Meta(examples=["reader-1"])] | None = None
@@ -28,19 +27,16 @@ class JoinRequest(Struct, frozen=True):
 
 
 class Member(Struct, frozen=True):
-    """A member, and its partitions of the topic that it asked about."""
+    """A member, and its partitions of the topic in the request."""
 
     consumer_id: str
     partitions: list[int] | UnsetType = UNSET
 
 
 class Left(Struct, frozen=True):
-    """Its partitions are the others' now."""
+    """The member's partitions went to the others."""
 
     left: Literal[True]
-
-
-_decoder = msgspec.json.Decoder(JoinRequest)
 
 
 CALLS: Final = ApiCalls("Consumers")
@@ -57,11 +53,11 @@ CALLS: Final = ApiCalls("Consumers")
     ),
 )
 async def _join(call: Call) -> Answer:
-    asked: JoinRequest = decoded(_decoder, call.body) if call.body.strip() else JoinRequest()
+    asked = body_of(JoinRequest, call)
     if not asked.topic_name or not asked.consumer_id:
         raise Refusal(400, "Missing topic_name or consumer_id")
     session_ms = asked.session_timeout_ms or call.gateway.settings.session_timeout_ms
-    with in_words(call, asked.topic_name):
+    with translated_errors(call, asked.topic_name):
         partitions = await call.do(JoinGroup(call.params["group"], asked.topic_name, asked.consumer_id, session_ms))
     return json_answer(Member(asked.consumer_id, list(partitions)))
 
@@ -78,7 +74,7 @@ async def _join(call: Call) -> Answer:
 )
 async def _heartbeat(call: Call) -> Answer:
     consumer_id, name = call.params["consumer"], call.query_fields().get("topic")
-    with in_words(call, name or ""):
+    with translated_errors(call, name or ""):
         partitions = await call.do(Heartbeat(call.params["group"], consumer_id, name))
     return json_answer(Member(consumer_id, UNSET if partitions is None else list(partitions)))
 

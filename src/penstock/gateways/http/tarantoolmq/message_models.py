@@ -1,6 +1,6 @@
-"""Messages as this API sends and takes them, and the way between them and records.
+"""Messages in the form of this API, and their conversion from and to records.
 
-A value, a key or a header is text; bytes that are not UTF-8 are given as base64 and say so beside it, and are taken the same way.
+A value, a key or a header is text. Bytes that are not UTF-8 are base64, and an encoding field says so, in both directions.
 """
 
 from typing import Annotated, Any, Final, Literal
@@ -12,7 +12,7 @@ from penstock.core.publish import NewRecord, Placed, record_id
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.server.errors import Refusal, refusal_of
 from penstock.records.records import Headers, Record
-from penstock.text import BASE64, bytes_of, text_of
+from penstock.text import BASE64, bytes_of, text_of, texts_of
 from penstock.types import Acks
 
 MISSING_VALUE: Final = "Missing message value"
@@ -25,7 +25,7 @@ Encoding = Literal["base64", "utf-8"]
 AcksName = Literal["all", "leader", "none"]
 
 NOT_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What a decoder says of bytes that are not JSON."""
+"""The exceptions of a decoder for bytes that are not JSON."""
 
 ACKS: Final = {acks.value: acks for acks in Acks}
 
@@ -44,7 +44,7 @@ class MessageRequest(Struct, frozen=True, gc=False):
 
 
 class PublishRequest(MessageRequest, frozen=True, gc=False):
-    """One message, or ``messages``: many, with the ``acks`` of those that do not say."""
+    """One message, or many in ``messages``, with their default ``acks``."""
 
     messages: list[MessageRequest] | UnsetType = UNSET
 
@@ -59,18 +59,18 @@ _ELEMENTS: Final = {
 }
 
 MessageArray = Annotated[list[Any], Meta(extra_json_schema=_ELEMENTS)]
-"""For the document: each element is judged by itself."""
+"""For the document: each element is checked by itself."""
 
 
 class BatchRequest(Struct, frozen=True):
-    """Many messages; ``acks`` is for those that do not say."""
+    """Many messages; ``acks`` is the default for messages without it."""
 
     messages: MessageArray
     acks: AcksName | None = None
 
 
 class Published(Struct, frozen=True, gc=False, rename={"record_id": "id"}):
-    """Where a message is. ``timestamp`` in ms; ``acked`` is false when nothing was waited for."""
+    """The position of a message. ``timestamp`` is in ms; ``acked`` is false for acks none."""
 
     record_id: str
     topic: str
@@ -81,7 +81,7 @@ class Published(Struct, frozen=True, gc=False, rename={"record_id": "id"}):
 
 
 class NotPublished(Struct, frozen=True, gc=False):
-    """Why a message of a batch was not published; the others were."""
+    """The reason why a message of a batch was not published."""
 
     error: str
 
@@ -91,13 +91,13 @@ _RESULT: Final = {"anyOf": [{"$ref": f"#/components/schemas/{model.__name__}"} f
 
 
 class PublishedBatch(Struct, frozen=True):
-    """One result for each message, in their order."""
+    """One result for each message, in order."""
 
     results: Annotated[list[Any], Meta(extra_json_schema={"items": _RESULT})]
 
 
 class Message(Struct, frozen=True, gc=False, rename={"record_id": "id"}):
-    """A message as it is read. ``encoding`` stands there when the value is bytes; ``timestamp`` is ms, ``produced_at`` s."""
+    """A message that is read. ``encoding`` is set if the value is not text; ``timestamp`` is in ms, ``produced_at`` in seconds."""
 
     record_id: str
     topic: str
@@ -127,7 +127,7 @@ raw_decoder: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def record_of(message: MessageRequest) -> NewRecord:
-    """The record to append, or a refusal that says what to send."""
+    """The record to append, or a refusal."""
     value = message.value
     if value is None:
         raise Refusal(400, MISSING_VALUE)
@@ -165,7 +165,7 @@ def _from_base64(text: str, what: str) -> bytes:
 
 
 def wrong_message(raw: msgspec.Raw | bytes) -> str:
-    """What is wrong with a message that does not fit the model."""
+    """The error text for a message that does not match the model."""
     try:
         message_decoder.decode(raw)
     except msgspec.ValidationError as error:
@@ -179,31 +179,24 @@ def wrong_message(raw: msgspec.Raw | bytes) -> str:
 
 
 def published(topic: str, placed: Placed, *, acked: bool) -> Published:
-    """The answer for a record that has its place."""
+    """The answer for a record that was appended."""
     partition, offset, timestamp_ms = placed
     return Published(record_id(topic, partition, offset), topic, partition, offset, timestamp_ms, acked)
 
 
 def publish_refusal(error: PenstockError) -> Refusal:
-    """Why a record was not published, in this API's words."""
+    """The refusal of a record that was not published."""
     if error.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION:
         return Refusal(400, PARTITION_NOT_FOUND)
     return refusal_of(error)
 
 
 def message_of(topic: str, partition: int, record: Record) -> Message:
-    """A record as it is read."""
+    """A record that is read."""
     offset, timestamp_ms, key, value, headers = record
     key_text, key_encoding = text_of(key)
     value_text, encoding = text_of(value)
-    shown: dict[str, str | None] = {}
-    encodings: dict[str, Literal["base64"]] = {}
-    for name, content in headers:
-        shown[name], header_encoding = text_of(content)
-        if header_encoding is not None:
-            encodings[name] = header_encoding
-        else:
-            encodings.pop(name, None)
+    texts, encodings = texts_of(headers)
     return Message(
         record_id(topic, partition, offset),
         topic,
@@ -211,7 +204,7 @@ def message_of(topic: str, partition: int, record: Record) -> Message:
         offset,
         key_text,
         value_text,
-        shown,
+        texts,
         timestamp_ms,
         timestamp_ms // 1000,
         True,

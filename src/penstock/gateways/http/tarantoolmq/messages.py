@@ -1,7 +1,7 @@
 """Publishing messages, one or many at a time, and reading them from an offset.
 
-:func:`publish` serves both lanes. A batch is applied message by message: one that is wrong has its error in its place among
-the results, and the others are published. Of a body that is not JSON nothing is.
+The messages of a batch are checked one by one: the result of an invalid one is its error, and the others are published. If the body
+is not JSON, nothing is published.
 """
 
 from collections.abc import Callable, Sequence
@@ -50,7 +50,7 @@ from penstock.gateways.http.tarantoolmq.message_models import (
     wrong_message,
 )
 from penstock.gateways.http.tarantoolmq.ndjson import publish_lines
-from penstock.gateways.http.tarantoolmq.topics import TOPIC_NOT_FOUND, find_topic, in_words
+from penstock.gateways.http.tarantoolmq.topics import TOPIC_NOT_FOUND, find_topic, translated_errors
 from penstock.limits import MIB
 from penstock.operations.records import ReadRecords
 from penstock.operations.topics import DescribePartition
@@ -62,16 +62,16 @@ BatchDone = Callable[[list[Published | NotPublished]], None]
 
 RECORDS_DEFAULT: Final = 100
 POLL_BYTES_MAX: Final = 8 * MIB
-"""One answer has about this much at the most, whatever number was asked for."""
+"""The size of an answer is limited to about this, whatever number of messages was requested."""
 _PASSING: Final = frozenset({Reason.NOT_ENOUGH_REPLICAS, Reason.LEADER_NOT_AVAILABLE, Reason.NOT_LEADER_OR_FOLLOWER})
-"""Reasons that pass by themselves, and for which nothing was appended: the call is tried again."""
+"""Errors that pass by themselves and appended nothing: the records are published again."""
 _SPACE: Final = b" \t\r\n"
 
 CALLS: Final = ApiCalls("Messages")
 
 
 class Watermarks(Struct, frozen=True):
-    """What can be read: offsets from ``low_watermark`` up to and without ``high_watermark``."""
+    """Offsets from ``low_watermark`` up to, and without, ``high_watermark`` can be read."""
 
     high_watermark: int
     low_watermark: int
@@ -84,13 +84,13 @@ _LINE_DESCRIPTION: Final = "One message, an array of messages, or an object with
 
 
 async def _publish(call: Call) -> Answer | Response:
-    """The same through ASGI, where lines may be streamed too."""
+    """Publish through ASGI, which also takes streams of lines."""
     assert call.request is not None
     content_type = (call.header(b"content-type") or b"").partition(b";")[0].strip().lower()
     if content_type == NDJSON:
         find_topic(call, call.params["topic"])
         return publish_lines(call, publish_each)
-    # It is there already when it is tried again.
+    # The call may be repeated, with its body already read.
     call.body = call.body or await read_body(call.gateway, call.request)
     return await answer_of(publish, call)
 
@@ -132,7 +132,7 @@ def publish(call: Call, done: Done) -> None:
         decoded(message_decoder, body)
         raise
     if request is None:
-        # Either one message that is wrong, or messages some of which are.
+        # Either one invalid message, or messages some of which are invalid.
         whole = decoded(msgspec.json.Decoder(dict[str, msgspec.Raw]), body)
         if "messages" not in whole:
             raise Refusal(400, wrong_message(body))
@@ -141,7 +141,7 @@ def publish(call: Call, done: Done) -> None:
         _publish_many(call, topic, _batch(bytes(whole["messages"])), _acks(settings, acks), done)
     elif request.messages is not UNSET:
         if request.value is not None:
-            raise Refusal(400, "Send either one message or messages, not both.")
+            raise Refusal(400, "Send either one message or messages, not both")
         _publish_many(call, topic, list(request.messages), _acks(request, acks), done)
     else:
         _publish_one(call, topic, request, _acks(request, acks), done)
@@ -152,7 +152,7 @@ def _acks(message: MessageRequest, default: Acks) -> Acks:
 
 
 def _batch(body: bytes) -> list[MessageRequest | NotPublished]:
-    """The messages of an array, each by itself when they cannot be taken all at once."""
+    """The messages of an array. They are decoded one by one only if some are invalid."""
     try:
         return batch_decoder.decode(body)  # type: ignore[return-value]  # a list of the one kind
     except (msgspec.ValidationError, UnicodeDecodeError):
@@ -164,7 +164,7 @@ def _batch(body: bytes) -> list[MessageRequest | NotPublished]:
 
 
 def one_message(raw: msgspec.Raw | bytes) -> MessageRequest | NotPublished:
-    """A message, or what is wrong with it."""
+    """A message, or its error."""
     try:
         return message_decoder.decode(raw)
     except NOT_JSON:
@@ -196,8 +196,8 @@ def _publish_many(
     publish_each(call, topic, messages, acks, all_placed)
 
 
-class _Waiting:
-    """A batch under way: its runs are answered one by one, and it when the last is."""
+class _Batch:
+    """A batch that is being published in runs of records with the same acks; it is answered after the last run."""
 
     __slots__ = ("done", "left", "results")
 
@@ -215,11 +215,11 @@ class _Waiting:
 def publish_each(
     call: Call, topic: str, messages: list[MessageRequest | NotPublished], acks: Acks, done: BatchDone
 ) -> None:
-    """Publish what can be; ``done`` gets one result each. PenstockError or Refusal when the topic refuses all of them."""
+    """Publish the valid messages; ``done`` gets one result for each message. PenstockError or Refusal if all are refused."""
     find_topic(call, topic)
     nothing = NotPublished("")
     results: list[Published | NotPublished] = [nothing] * len(messages)
-    waiting = _Waiting(results, done)
+    batch = _Batch(results, done)
     records: list[NewRecord] = []
     places: list[int] = []
     run_acks = acks
@@ -229,8 +229,8 @@ def publish_each(
             continue
         wanted = acks if message.acks is None else ACKS[message.acks]
         if wanted is not run_acks and records:
-            # Records go out in their order, so what is waited for may only change between two calls.
-            _append_run(call, topic, records, places, run_acks, waiting)
+            # Records are published in order, so a change of acks starts a new run.
+            _append_run(call, topic, records, places, run_acks, batch)
             records, places = [], []
         run_acks = wanted
         try:
@@ -239,16 +239,14 @@ def publish_each(
         except Refusal as refusal:
             results[at] = NotPublished(refusal.text)
     if records:
-        _append_run(call, topic, records, places, run_acks, waiting)
-    waiting.end_one()
+        _append_run(call, topic, records, places, run_acks, batch)
+    batch.end_one()
 
 
-def _append_run(
-    call: Call, topic: str, records: list[NewRecord], places: list[int], acks: Acks, waiting: _Waiting
-) -> None:
+def _append_run(call: Call, topic: str, records: list[NewRecord], places: list[int], acks: Acks, batch: _Batch) -> None:
     acked = acks is not Acks.NONE
-    results = waiting.results
-    waiting.left += 1
+    results = batch.results
+    batch.left += 1
 
     def placed(found: Results) -> None:
         for at, result in zip(places, found, strict=True):
@@ -257,7 +255,7 @@ def _append_run(
             else:
                 partition, offset, timestamp_ms = result
                 results[at] = Published(f"{topic}/{partition}@{offset}", topic, partition, offset, timestamp_ms, acked)
-        waiting.end_one()
+        batch.end_one()
 
     _append(call, topic, records, acks, placed)
 
@@ -274,7 +272,7 @@ def _append(call: Call, topic: str, records: Records, acks: Acks, placed: Placed
 
 
 def _append_later(call: Call, topic: str, records: Records, acks: Acks, placed: PlacedDone, tries: int) -> None:
-    """Nothing was appended, and it may well be a moment later."""
+    """Try again in a moment, since nothing was appended."""
 
     def try_again() -> None:
         try:
@@ -292,7 +290,7 @@ def _append_later(call: Call, topic: str, records: Records, acks: Acks, placed: 
 
 
 def _index(call: Call) -> int:
-    """The number of the partition in the path; 404 when it is none."""
+    """The partition in the path; 404 if it is not a number."""
     index = call.params["partition"]
     if not (index.isascii() and index.isdigit() and len(index) < 10):
         raise Refusal(404, PARTITION_NOT_FOUND)
@@ -322,7 +320,7 @@ async def _read(call: Call) -> Answer:
     offset = call.int_field(fields, "offset", 0, 0, 2**63 - 1)
     asked = call.int_field(fields, "max_records", RECORDS_DEFAULT, 1, 2**63 - 1)
     count = min(asked, call.gateway.settings.max_poll_records)
-    with in_words(call, topic):
+    with translated_errors(call, topic):
         found = await call.do(ReadRecords(topic, index, offset, count, POLL_BYTES_MAX))
     return json_answer(MessageList([message_of(topic, index, record) for record in found]))
 
@@ -333,6 +331,6 @@ async def _read(call: Call) -> Answer:
 )
 async def _offsets(call: Call) -> Answer:
     topic = call.params["topic"]
-    with in_words(call, topic):
+    with translated_errors(call, topic):
         found = await call.do(DescribePartition(topic, _index(call)))
     return json_answer(Watermarks(found.high_watermark, found.start_offset))

@@ -1,7 +1,8 @@
-"""Publishing over one connection, a message a line: lines in, an answer line for each out, in their order, both at once.
+"""Publishing over one connection, one message per line: the answer has a line for each message, in order, and is sent meanwhile.
 
-What arrives together is published together, so the more a client sends without waiting the cheaper each message. Memory is
-bounded: one line, the lines of one read, and the answers of a few reads; a client that takes no answers is not read from.
+Lines that arrive together are published together, so messages are cheaper the more a client sends without waiting. Memory is
+bounded: one incomplete line, the lines of one read, and the answers of a few reads. A client that does not read its answers is not
+read from.
 """
 
 import asyncio
@@ -29,17 +30,17 @@ from penstock.types import Acks
 from penstock.wire.jsonlines import Line, LineSplitter
 
 _READS_UNDER_WAY_MAX: Final = 8
-"""So many reads are published before the first of them is answered: a sync then serves all of them."""
+"""Reads that are published before the first of them is answered: they share a sync."""
 
 _Results = list[Any]
 Publish = Callable[[Call, str, list[Any], Acks, Callable[[_Results], None]], None]
 
 
 def publish_lines(call: Call, publish: Publish) -> Response:
-    """The answer to a body of lines. ``acks`` in the query string is for lines that do not say."""
+    """The answer to a body of lines. ``acks`` in the query string is the default for lines without it."""
     text = call.query_fields().get("acks")
     if text is not None and text not in ACKS:
-        raise Refusal(400, "acks must be all, leader or none.")
+        raise Refusal(400, "The value of acks must be all, leader or none")
     acks = call.gateway.settings.acks if text is None else ACKS[text]
     return _Lines(call, acks, publish)
 
@@ -55,17 +56,17 @@ class _Lines(Response):
         self._held_bytes = 0
         self._answers: asyncio.Queue[asyncio.Future[_Results] | None] = asyncio.Queue(_READS_UNDER_WAY_MAX)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
-        """Read and answer side by side."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - required by ASGI
+        """Read and answer at the same time."""
         assert self._call.request is not None
         parts = self._call.request.stream()
         first = b""
         if self._call.header(b"expect") is not None:
-            # The client holds its lines back until it is told to go on, which must come before the headers of the answer.
+            # The client waits for 100 Continue, which must be sent before the headers of the answer.
             first = await anext(parts, b"")
         headers = [(b"content-type", NDJSON), (REQUEST_ID, self._call.request_id)]
         await send(start_of(headers))
-        # A first piece at once, so that the client sees the headers before its first answer.
+        # An empty piece, so that the client receives the headers before its first answer.
         await send(piece())
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -83,22 +84,22 @@ class _Lines(Response):
             async for part in parts:
                 await self._take(self._lines(part))
         finally:
-            self._let_go()
+            self._release()
         await self._take(self._splitter.end())
         await self._answers.put(None)
 
     def _lines(self, part: bytes) -> list[Line]:
-        """The whole lines that are there; None stands for one that was too long."""
+        """The complete lines; None for a line that was too long."""
         splitter, gateway = self._splitter, self._call.gateway
         lines = splitter.feed(part)
         held_bytes, self._held_bytes = self._held_bytes, splitter.kept_bytes
         if not gateway.hold(held_bytes, splitter.kept_bytes):
             splitter.skip()
-            self._let_go()
+            self._release()
             lines.append(None)
         return lines
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._call.gateway.hold(self._held_bytes, 0)
         self._held_bytes = 0
 

@@ -26,7 +26,7 @@ from penstock.gateways.http.server.errors import Refusal
 from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Content, Parameter
 from penstock.gateways.http.server.streams import StreamedAnswer, piece
 from penstock.gateways.http.tarantoolmq.message_models import PARTITION_NOT_FOUND, Message, message_of
-from penstock.gateways.http.tarantoolmq.topics import find_topic, in_words
+from penstock.gateways.http.tarantoolmq.topics import find_topic, translated_errors
 from penstock.limits import KIB
 from penstock.operations.records import FollowTopic
 from penstock.operations.topics import DescribePartition
@@ -64,7 +64,7 @@ CALLS: Final = ApiCalls("Messages")
 )
 async def _tail(call: Call) -> Answer | Response:
     name = call.params["topic"]
-    with in_words(call, name):
+    with translated_errors(call, name):
         await call.do(FollowTopic(name))
     topic = find_topic(call, name)
     positions = await _positions(call, topic)

@@ -1,18 +1,17 @@
-"""Topics over HTTP: list, create, look at, delete. A topic made here is the same in every other API."""
+"""Topics: list, create, show and delete them. They are shared with all other APIs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Final, Literal
 from uuid import UUID, uuid5
 
-import msgspec
 from msgspec import Meta, Struct
 
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.server.answers import Answer, json_answer
 from penstock.gateways.http.server.errors import Refusal, UnknownTopic
-from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, decoded, required
+from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, body_of, required
 from penstock.gateways.http.tarantoolmq.message_models import PARTITION_NOT_FOUND
 from penstock.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
 from penstock.operations.topics import CreateTopic, DeleteTopic, DescribeTopic, ListTopics, TopicDescription
@@ -24,13 +23,13 @@ TOPIC_NAME: Final = {
     "maxLength": TOPIC_NAME_CHARS_MAX,
     "pattern": "^[a-zA-Z0-9._-]+$",
 }
-"""What a topic's name may be, for the OpenAPI document."""
+"""Valid topic names, for the OpenAPI document."""
 _RETENTION_SECONDS_MAX = (2**63 - 1) // 1000
 _RETENTION_BYTES_MAX = 2**63 - 1
 
 
 class TopicRequest(Struct, frozen=True):
-    """What a topic is to be. What is left out comes from the broker's configuration."""
+    """The settings of a new topic. The defaults are configured."""
 
     name: Annotated[str, Meta(examples=["orders"])] | None = None
     partitions: Annotated[int, Meta(ge=1, le=PARTITIONS_PER_TOPIC_MAX)] | None = None
@@ -42,7 +41,7 @@ class TopicRequest(Struct, frozen=True):
 
 
 class TopicModel(Struct, frozen=True, rename={"topic_id": "id"}):
-    """A topic. Times are unix seconds; -1 in a retention is no bound."""
+    """A topic. Times are in unix seconds; a retention of -1 is unlimited."""
 
     topic_id: UUID
     name: str
@@ -55,7 +54,7 @@ class TopicModel(Struct, frozen=True, rename={"topic_id": "id"}):
 
 
 class PartitionModel(Struct, frozen=True, rename={"record_id": "id"}):
-    """A partition: who leads it, and who has it."""
+    """A partition: its leader and its replicas."""
 
     record_id: UUID
     topic_name: str
@@ -67,7 +66,7 @@ class PartitionModel(Struct, frozen=True, rename={"record_id": "id"}):
 
 
 class TopicList(Struct, frozen=True):
-    """All topics but the broker's own, by name."""
+    """All topics except internal ones, by name."""
 
     topics: list[TopicModel]
 
@@ -80,19 +79,16 @@ class TopicDetails(Struct, frozen=True):
 
 
 class Deleted(Struct, frozen=True):
-    """It is gone, with its records and offsets."""
+    """The topic was deleted, with its records and offsets."""
 
     deleted: Literal[True]
-
-
-_decoder = msgspec.json.Decoder(TopicRequest)
 
 
 CALLS: Final = ApiCalls("Topics")
 
 
 def find_topic(call: Call, name: str) -> Topic:
-    """The topic of a path; 404 when there is none."""
+    """The topic in a path; 404 if it does not exist."""
     topic = call.gateway.broker.topics.get(name)
     if topic is None:
         raise UnknownTopic(name, TOPIC_NOT_FOUND)
@@ -100,8 +96,8 @@ def find_topic(call: Call, name: str) -> Topic:
 
 
 @contextmanager
-def in_words(call: Call, topic: str, no_partition: int = 404) -> Iterator[None]:
-    """What does not exist is refused in the words of this API; ``no_partition`` is the status for a partition."""
+def translated_errors(call: Call, topic: str, no_partition: int = 404) -> Iterator[None]:
+    """Replace the error for an unknown topic or partition by this API's own; ``no_partition`` is the status for a partition."""
     try:
         yield
     except PenstockError as error:
@@ -113,7 +109,7 @@ def in_words(call: Call, topic: str, no_partition: int = 404) -> Iterator[None]:
 
 
 def model_of(topic: TopicDescription) -> TopicModel:
-    """A topic as this API shows it."""
+    """A topic in the form of this API."""
     retention_ms = topic.retention_ms
     return TopicModel(
         topic_id=topic.topic_id,
@@ -143,7 +139,7 @@ async def _list(call: Call) -> Answer:
     ),
 )
 async def _create(call: Call) -> Answer:
-    asked: TopicRequest = decoded(_decoder, call.body) if call.body.strip() else TopicRequest()
+    asked = body_of(TopicRequest, call)
     if not asked.name:
         raise Refusal(400, "Missing topic name")
     settings = call.gateway.settings
@@ -162,7 +158,7 @@ async def _create(call: Call) -> Answer:
 
 
 def _replication_factor(call: Call) -> int | None:
-    """One copy is the default of a broker that is alone. Unless a cluster's operator asked for more, it has its own default."""
+    """The default replication factor. The 1 in the default configuration means the cluster's own default, if there is a cluster."""
     configured = call.gateway.settings.default_replication_factor
     return None if configured == 1 and not call.gateway.broker.is_alone else configured
 
@@ -179,7 +175,7 @@ def _configs(retention_seconds: int | None, retention_bytes: int | None) -> dict
 @CALLS.get("/topics/{topic}", CallDoc("Show a topic and its partitions", {200: TopicDetails}, errors=(404,)))
 async def _get(call: Call) -> Answer:
     name = call.params["topic"]
-    with in_words(call, name):
+    with translated_errors(call, name):
         found = await call.do(DescribeTopic(name))
     topic = found.topic
     partitions = [
@@ -203,10 +199,10 @@ async def _get(call: Call) -> Answer:
 async def _delete(call: Call) -> Answer:
     name = call.params["topic"]
     try:
-        with in_words(call, name):
+        with translated_errors(call, name):
             await call.do(DeleteTopic(name))
     except PenstockError:
-        # Another client was faster: for this one the topic does not exist.
+        # Another client deleted it just before.
         if name not in call.gateway.broker.topics:
             raise Refusal(404, TOPIC_NOT_FOUND) from None
         raise

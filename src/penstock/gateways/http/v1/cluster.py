@@ -1,7 +1,4 @@
-"""The cluster, and nodes that are drained, under ``/v1``: what Kafka's protocol has no words for.
-
-Any node answers. A broker that is alone answers for itself.
-"""
+"""The cluster and the draining of nodes under ``/v1``, which Kafka's protocol does not cover. Any node answers."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Topics and groups in numbers, under ``/v1``."""
+"""Statistics of topics and groups under ``/v1``."""
 
 from typing import Final
 

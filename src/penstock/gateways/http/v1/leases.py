@@ -1,11 +1,12 @@
-"""What a worker says about the records it holds: done, failed, still at it. And ``/v1/lease``, for workers that ask.
+"""What workers report about the records that they hold (ack, nack, extend), and ``/v1/lease``, for workers that poll.
 
-ack, nack and extend name one record by ``offset``, or several of one partition by ``offsets``; either all of them count or none.
-An answer leaves once what it says is committed. What settles records is hot: the fast lane takes it too.
+ack, nack and extend name one record by ``offset``, or several of one partition by ``offsets``; they apply to all of them or to none.
+They are answered once their effect is committed. All of them are hot calls.
 """
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 from starlette.requests import ClientDisconnect
@@ -26,16 +27,16 @@ from penstock.gateways.http.v1.models import (
     RecordsRequest,
 )
 from penstock.gateways.http.v1.record import consumed
-from penstock.gateways.http.v1.requests import names_of, read, refuse, require_topic
+from penstock.gateways.http.v1.requests import Names, names_of, read, refuse, require_topic
 from penstock.operations.queues import Ack, AckUpTo, Delivery, Extend, Lease, Nack
 
 CALLS: Final = ApiCalls("v1: queues")
 OFFSETS_MAX: Final = 10_000
-"""Records that one call may name: as many as a queue has in flight unless it is told otherwise."""
+"""Records in one request: as many as a queue has in flight by default."""
 LEASE_RECORDS_MAX: Final = 1_000
-"""Records that one call of /v1/lease may give: the answer is one body."""
+"""Records in one answer of /v1/lease, which is one body."""
 WAIT_MS_MAX: Final = 60_000
-"""The longest that /v1/lease may wait: whoever waits between us and the client gives up at some time too."""
+"""The longest wait of /v1/lease: proxies between the broker and the client have timeouts, too."""
 
 
 _WORKER: Final = (
@@ -68,9 +69,8 @@ _BOTH_WAYS: Final = "The fields go in the query string or in a body."
 def ack(call: Call, done: Done) -> None:
     """POST /v1/ack."""
     request = read(AckRequest, call.query, call.body)
-    names = names_of(request)
-    partition, offsets = _place(call, names.topic, request)
-    call.gateway.broker.begin(Ack(*names, partition, offsets), call.caller, Settled(call, done))
+    names, partition, offsets = _records_of(call, request)
+    call.gateway.broker.begin(Ack(*names, partition, offsets), call.caller, partial(_settled, call, done))
 
 
 @CALLS.hot(
@@ -88,10 +88,9 @@ def ack(call: Call, done: Done) -> None:
 def nack(call: Call, done: Done) -> None:
     """POST /v1/nack."""
     request = read(NackRequest, call.query, call.body)
-    names = names_of(request)
-    partition, offsets = _place(call, names.topic, request)
+    names, partition, offsets = _records_of(call, request)
     reason = (request.reason or request.error or "").strip()
-    call.gateway.broker.begin(Nack(*names, partition, offsets, reason), call.caller, Settled(call, done))
+    call.gateway.broker.begin(Nack(*names, partition, offsets, reason), call.caller, partial(_settled, call, done))
 
 
 @CALLS.hot(
@@ -109,9 +108,8 @@ def nack(call: Call, done: Done) -> None:
 def ack_cumulative(call: Call, done: Done) -> None:
     """POST /v1/ack-cumulative."""
     request = read(AckCumulativeRequest, call.query, call.body)
-    names = names_of(request)
-    partition, (offset,) = _place(call, names.topic, request)
-    call.gateway.broker.begin(AckUpTo(*names, partition, offset), call.caller, Settled(call, done))
+    names, partition, (offset,) = _records_of(call, request)
+    call.gateway.broker.begin(AckUpTo(*names, partition, offset), call.caller, partial(_settled, call, done))
 
 
 @CALLS.hot(
@@ -129,10 +127,9 @@ def ack_cumulative(call: Call, done: Done) -> None:
 def extend(call: Call, done: Done) -> None:
     """POST /v1/extend."""
     request = read(ExtendRequest, call.query, call.body)
-    names = names_of(request)
-    partition, offsets = _place(call, names.topic, request)
+    names, partition, offsets = _records_of(call, request)
     lease_ms = lease_ms_of(call, request.lease_ms)
-    call.gateway.broker.begin(Extend(*names, partition, offsets, lease_ms), call.caller, Settled(call, done))
+    call.gateway.broker.begin(Extend(*names, partition, offsets, lease_ms), call.caller, partial(_settled, call, done))
 
 
 async def _lease_through_asgi(call: Call) -> Answer:
@@ -191,20 +188,21 @@ def lease(call: Call, done: Done) -> None:
         done(answer)
 
     asked = Lease(*names, request.max_records, lease_ms_of(call, request.lease_ms), request.wait_ms)
-    # A waiting client that leaves must not be leased anything.
+    # Nothing must be leased to a client that has disconnected.
     call.cancel = call.gateway.broker.begin(asked, call.caller, leased)
 
 
 def lease_ms_of(call: Call, lease_ms: int) -> int:
-    """How long a lease is to run: as told, or as the broker is configured."""
+    """The duration of a lease; the default is configured."""
     settings = call.gateway.broker.queues.settings
     if lease_ms > settings.lease_ms_max:
         raise refuse(f"invalid lease_ms: {settings.lease_ms_max} is the limit; extend the lease while you work")
     return lease_ms or settings.lease_ms
 
 
-def _place(call: Call, topic: str, request: RecordRequest) -> tuple[int, list[int]]:
-    """The partition and the offsets that are meant."""
+def _records_of(call: Call, request: RecordRequest) -> tuple[Names, int, list[int]]:
+    """The worker, and the partition and the offsets of its records."""
+    names = names_of(request)
     partition, offset = request.partition, request.offset
     several = request.offsets if isinstance(request, RecordsRequest) else None
     if partition is None or (offset is None and not several):
@@ -214,25 +212,14 @@ def _place(call: Call, topic: str, request: RecordRequest) -> tuple[int, list[in
             raise refuse("specify offset or offsets, not both")
         if len(several) > OFFSETS_MAX:
             raise refuse(f"a request can have at most {OFFSETS_MAX} offsets; send the rest in another request")
-        # Twice the same is once the same; the order says nothing.
         offsets = sorted(set(several))
     else:
         assert offset is not None
         offsets = [offset]
-    if partition >= require_topic(call, topic):
+    if partition >= require_topic(call, names.topic):
         raise refuse("partition out of range")
-    return partition, offsets
+    return names, partition, offsets
 
 
-class Settled:
-    """Answers once the queue has said yes or no."""
-
-    __slots__ = ("_call", "_done")
-
-    def __init__(self, call: Call, done: Done) -> None:
-        self._call = call
-        self._done = done
-
-    def __call__(self, error: PenstockError | None) -> None:
-        """The queue has decided."""
-        self._done(NO_CONTENT if error is None else refused(self._call.gateway, self._call.path, error))
+def _settled(call: Call, done: Done, error: PenstockError | None) -> None:
+    done(NO_CONTENT if error is None else refused(call.gateway, call.path, error))

@@ -1,8 +1,8 @@
-"""The bodies of ``/v1``, as they are sent and answered: msgspec structs, each named for what it is.
+"""The requests and answers of ``/v1``, as msgspec structs.
 
-Invariant: a request refuses a field it does not know, and every field of it may be left out here: which ones are needed is
-said by the route, in the words its users know. Answers have exactly the fields of the contract; those of ours stand behind
-them, and one that is None is left out unless it says something by being null.
+Invariant: a request refuses unknown fields, and all its fields are optional; the handler checks which of them are required, with the
+error texts of this API. Answers have exactly the fields of the contract, followed by Penstock's own. A field without a value is left
+out, unless its null has a meaning.
 """
 
 from typing import Annotated
@@ -14,33 +14,31 @@ from penstock.gateways.http.tarantoolmq.message_models import Encoding
 INT64_MAX = 2**63 - 1
 
 Count = Annotated[int, Meta(ge=0, le=INT64_MAX)]
-"""Milliseconds, partitions, offsets, numbers of records: nothing here may be negative, or longer than a log can count."""
-
-
+"""Milliseconds, partitions, offsets, numbers of records."""
 ATTEMPTS_MAX = 65535
 Attempts = Annotated[int, Meta(ge=0, le=ATTEMPTS_MAX)]
 MILLISECONDS_MAX = 10**15 - 1
-"""A moment or a time that a queue can still keep in a header."""
+"""The largest time that fits the header of a record."""
 Milliseconds = Annotated[int, Meta(ge=0, le=MILLISECONDS_MAX)]
 
 
-class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a caller asks; unknown fields are an error."""
+class StrictRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request that refuses unknown fields."""
 
 
 # Requests.
 
 
-class RetryPolicy(Request, frozen=True):
-    """How often a record is tried, and how long it rests between two tries. 0 attempts: as often as it takes."""
+class RetryPolicy(StrictRequest, frozen=True):
+    """The number of attempts, where 0 is unlimited, and the backoff between them."""
 
     max_attempts: Attempts | None = None
     backoff_ms: Milliseconds | None = None
     max_backoff_ms: Milliseconds | None = None
 
 
-class EnvelopeFields(Request, frozen=True):
-    """What travels with a record beside its value. ``delay_ms`` and ``not_before_ms`` are ours: deliver it later."""
+class EnvelopeFields(StrictRequest, frozen=True):
+    """What is sent with a record's value. ``delay_ms`` and ``not_before_ms`` deliver it later."""
 
     run_id: str | None = None
     step_id: str | None = None
@@ -55,7 +53,7 @@ class EnvelopeFields(Request, frozen=True):
     not_before_ms: Annotated[Milliseconds, Meta(description="Unix time in milliseconds")] | None = None
 
 
-class ProduceRequest(Request, frozen=True):
+class ProduceRequest(StrictRequest, frozen=True):
     """POST /v1/produce. ``encoding`` "base64": the value is bytes; ``key_encoding`` the same for the key."""
 
     topic: str = ""
@@ -66,15 +64,15 @@ class ProduceRequest(Request, frozen=True):
     key_encoding: Encoding | None = None
 
 
-class CreateTopicRequest(Request, frozen=True):
+class CreateTopicRequest(StrictRequest, frozen=True):
     """POST /v1/topics."""
 
     name: str = ""
     partitions: Count = 1
 
 
-class WorkerRequest(Request, frozen=True):
-    """Of somebody who works on a queue."""
+class WorkerRequest(StrictRequest, frozen=True):
+    """The queue and the name of a worker."""
 
     topic: str = ""
     group: str = ""
@@ -90,7 +88,7 @@ class ConsumeRequest(WorkerRequest, frozen=True):
 
 
 class LeaseRequest(WorkerRequest, frozen=True):
-    """POST /v1/lease: some records, once; the leases stay whether or not the connection does."""
+    """POST /v1/lease: lease some records once. The leases outlive the connection."""
 
     max_records: Count = 1
     lease_ms: Count = 0
@@ -98,14 +96,14 @@ class LeaseRequest(WorkerRequest, frozen=True):
 
 
 class RecordRequest(WorkerRequest, frozen=True):
-    """About a record that the worker holds."""
+    """A record that the worker holds."""
 
     partition: Count | None = None
     offset: Count | None = None
 
 
 class RecordsRequest(RecordRequest, frozen=True):
-    """About one record by ``offset``, or several of one partition by ``offsets``."""
+    """One record by ``offset``, or several of one partition by ``offsets``."""
 
     offsets: list[Count] | None = None
 
@@ -122,16 +120,16 @@ class NackRequest(RecordsRequest, frozen=True):
 
 
 class AckCumulativeRequest(RecordRequest, frozen=True):
-    """POST /v1/ack-cumulative: every record of the partition that is leased to the owner, up to and with ``offset``."""
+    """POST /v1/ack-cumulative: all records of the partition that are leased to the owner, up to and including ``offset``."""
 
 
 class ExtendRequest(RecordsRequest, frozen=True):
-    """POST /v1/extend: the leases run until ``lease_ms`` from now."""
+    """POST /v1/extend: the leases expire ``lease_ms`` from now."""
 
     lease_ms: Count = 0
 
 
-class WhyRequest(Request, frozen=True):
+class WhyRequest(StrictRequest, frozen=True):
     """GET /v1/why."""
 
     topic: str = ""
@@ -140,24 +138,24 @@ class WhyRequest(Request, frozen=True):
     offset: Count | None = None
 
 
-class PeekRequest(Request, frozen=True):
+class PeekRequest(StrictRequest, frozen=True):
     """GET /v1/queues/{topic}/{group}/peek."""
 
     max_records: Count = 100
 
 
-class StatesRequest(Request, frozen=True):
+class StatesRequest(StrictRequest, frozen=True):
     """GET /v1/queues/{topic}/{group}/states."""
 
     partition: Count | None = None
     offset: Count = 0
 
 
-class DeadLettersRequest(Request, frozen=True):
-    """Which dead letters are meant, everywhere under /v1/dlq; without fields all that are open.
+class DeadLettersRequest(StrictRequest, frozen=True):
+    """Selects dead letters under /v1/dlq; without fields, all that are open.
 
-    A ``reason`` that ends in ``*`` is how theirs begins; ``group`` is the one whose attempts were exhausted; ``partition`` is the
-    original topic's and ``offset`` the dead-letter topic's; they died at or after ``from_ms`` and before ``until_ms``.
+    A ``reason`` that ends in ``*`` matches a prefix. ``group`` is the group whose attempts were exhausted, ``partition`` is one of the
+    original topic, and ``offset`` is one of the dead-letter topic. They died at or after ``from_ms`` and before ``until_ms``.
     """
 
     reason: str | None = None
@@ -169,34 +167,34 @@ class DeadLettersRequest(Request, frozen=True):
     max_records: Count | None = None
 
 
-class ChosenLetters(Request, frozen=True):
-    """Dead letters by their places in one partition of the dead-letter topic."""
+class ChosenLetters(StrictRequest, frozen=True):
+    """Dead letters by their offsets in one partition of the dead-letter topic."""
 
     partition: Count
     offsets: list[Count]
 
 
 class ChosenLettersRequest(DeadLettersRequest, frozen=True):
-    """The same, or of those that match only these, by their places; not in a query string."""
+    """The same, and optionally only the dead letters in ``chosen``, which cannot be given in a query string."""
 
     chosen: list[ChosenLetters] | None = None
 
 
 class RedriveRequest(ChosenLettersRequest, frozen=True):
-    """POST /v1/dlq/{topic}/redrive: which, and how fast. 0 a second: as fast as it goes."""
+    """POST /v1/dlq/{topic}/redrive: which dead letters, and how fast; 0 is as fast as possible."""
 
     rate_per_second: Annotated[float, Meta(ge=0)] = 0.0
 
 
-class NoFields(Request, frozen=True):
-    """A route that takes none."""
+class NoFields(StrictRequest, frozen=True):
+    """A request without fields."""
 
 
 # Answers.
 
 
 class ErrorAnswer(Struct, frozen=True):
-    """Every refusal under /v1. ``error`` is a word for programs, ``message`` a sentence for people."""
+    """A refusal under /v1: ``error`` is a code for programs, ``message`` a sentence for people."""
 
     error: str
     message: str
@@ -211,7 +209,7 @@ class Status(Struct, frozen=True):
 
 
 class Version(Struct, frozen=True):
-    """GET /v1/version. What is acknowledged is always in the log: ``wal_enabled`` is true."""
+    """GET /v1/version. ``wal_enabled`` is always true, because every acknowledged record is in the log."""
 
     version: str
     commit: str
@@ -233,7 +231,7 @@ class TopicCreated(Struct, frozen=True):
 
 
 class Produced(Struct, frozen=True):
-    """POST /v1/produce. ``duplicate`` is there, and true, when the idempotency key was known."""
+    """POST /v1/produce. ``duplicate`` is true if the idempotency key was known, and left out otherwise."""
 
     status: str
     topic: str
@@ -243,7 +241,7 @@ class Produced(Struct, frozen=True):
 
 
 class RetryPolicyOut(Struct, frozen=True, omit_defaults=True):
-    """The policy as it was given."""
+    """The policy as it was sent."""
 
     max_attempts: int = 0
     backoff_ms: int = 0
@@ -251,7 +249,7 @@ class RetryPolicyOut(Struct, frozen=True, omit_defaults=True):
 
 
 class EnvelopeOut(Struct, frozen=True, omit_defaults=True):
-    """The envelope as it was given; what it does not have is left out."""
+    """The envelope as it was sent."""
 
     run_id: str | None = None
     step_id: str | None = None
@@ -268,10 +266,9 @@ class EnvelopeOut(Struct, frozen=True, omit_defaults=True):
 class ConsumedRecord(Struct, frozen=True):
     """A line of GET /v1/consume, and a record of POST /v1/lease (which has ``lease_until_ms`` too).
 
-    ``key`` is empty for a record without one, ``value`` is null for a record without one (a Kafka tombstone), and
-    ``last_error`` is empty on the first delivery. A dead letter has the ``original_*`` fields, and its ``attempts`` and
-    ``last_error`` are those it died with: how often it was delivered from its own queue is ``deliveries``, and how that
-    last went wrong ``delivery_error``. ``headers`` are those that are no part of all this.
+    ``key`` is empty for a record without a key, ``value`` is null for a record without a value (a Kafka tombstone), and ``last_error``
+    is empty on the first delivery. A dead letter has the ``original_*`` fields, and the ``attempts`` and ``last_error`` that it died
+    with; ``deliveries`` and ``delivery_error`` are those of its own queue. ``headers`` are all others.
     """
 
     partition: int

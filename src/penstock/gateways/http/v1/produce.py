@@ -1,11 +1,13 @@
-"""POST /v1/produce: one record, with its envelope in its headers. It is answered once all in-sync replicas have it.
+"""POST /v1/produce: publish one record, whose envelope is stored in its headers. It is answered once all in-sync replicas have it.
 
-A record with an idempotency key, in its envelope or as the header ``Idempotency-Key``, is appended once within the key's window;
-whoever sends it again is told where it is. A partition whose backlog is over its bound refuses records, and says for how long.
+A record with an idempotency key, in its envelope or in the header ``Idempotency-Key``, is appended once within the key's window; a
+repeated request returns the position of the first record. A partition whose backlog is full refuses records, and tells for how long.
 """
 
 from collections.abc import Mapping
 from typing import Final
+
+from msgspec import UNSET
 
 from penstock.core.publish import NewRecord, Placed, Results
 from penstock.core.queues.envelope import NO_ENVELOPE, write_envelope
@@ -117,19 +119,8 @@ def produce(call: Call, done: Done) -> None:
         try:
             admit(topic, record.partition)
         except BacklogFull as error:
-            raise too_much(error) from error
+            raise _backlog_full(error) from error
     broker.publisher.publish(call.caller, topic, (record,), Acks.ALL, placed)
-
-
-def too_much(error: BacklogFull) -> Refusal:
-    """429, with what a client needs to know to come again."""
-    seconds = -(-error.retry_after_ms // 1000)
-    return Refusal(
-        429,
-        error.text,
-        headers=((b"retry-after", b"%d" % seconds),),
-        more={"reason": error.bound.value, "retry_after_ms": error.retry_after_ms},
-    )
 
 
 def _header_key(call: Call) -> str | None:
@@ -144,8 +135,16 @@ def _header_key(call: Call) -> str | None:
 
 def _answer(call: Call, topic: str, result: Placed | PenstockError, duplicate: bool = False) -> Answer:
     if isinstance(result, Placed):
-        produced = Produced("produced", topic, result.partition, result.offset)
-        if duplicate:
-            produced = Produced("produced", topic, result.partition, result.offset, duplicate=True)
-        return json_answer(produced)
-    return refused(call.gateway, call.path, too_much(result) if isinstance(result, BacklogFull) else result)
+        return json_answer(Produced("produced", topic, result.partition, result.offset, duplicate or UNSET))
+    return refused(call.gateway, call.path, _backlog_full(result) if isinstance(result, BacklogFull) else result)
+
+
+def _backlog_full(error: BacklogFull) -> Refusal:
+    """429, with the time after which to try again."""
+    seconds = -(-error.retry_after_ms // 1000)
+    return Refusal(
+        429,
+        error.text,
+        headers=((b"retry-after", b"%d" % seconds),),
+        more={"reason": error.bound.value, "retry_after_ms": error.retry_after_ms},
+    )

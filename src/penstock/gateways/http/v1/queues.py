@@ -1,4 +1,4 @@
-"""How queues stand, under ``/v1``: all of them, one of them, the records in it, and why a record is not being delivered."""
+"""The state of queues under ``/v1``: of all, of one, of its records, and why a record is not delivered."""
 
 from typing import Final
 
@@ -36,7 +36,7 @@ class QueueList(Struct, frozen=True):
 
 
 class Peeked(Struct, frozen=True):
-    """An unfinished record of a queue. ``until_ms`` is when its lease or its wait ends, if it has one."""
+    """An unfinished record of a queue. ``until_ms`` is when its lease or its backoff ends, if it has one."""
 
     topic: str
     partition: int

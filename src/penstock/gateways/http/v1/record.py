@@ -1,7 +1,7 @@
-"""A record as ``/v1`` gives it, and its envelope both ways.
+"""A record in the form of ``/v1``, and its envelope in both directions.
 
-The envelope lies in the record's headers (``core/queues/envelope.py``), so a record that a Kafka client sent with these headers
-is the same. A key or a value that is not UTF-8 is given in base64, and says so beside it.
+The envelope is stored in headers of the record (``core/queues/envelope.py``), so Kafka clients can set it, too. A key or a value that
+is not UTF-8 is base64, and an encoding field says so.
 """
 
 from typing import Final
@@ -20,7 +20,7 @@ from penstock.gateways.http.v1.models import (
 from penstock.gateways.http.v1.requests import moment_ms, refuse, rfc3339
 from penstock.operations.queues import Delivery
 from penstock.records.records import Headers
-from penstock.text import BASE64, text_of
+from penstock.text import BASE64, text_of, texts_of
 from penstock.text import bytes_of as decoded
 
 _NO_POLICY: Final = RetryPolicyOut()
@@ -28,7 +28,7 @@ _NO_ENVELOPE: Final = EnvelopeOut()
 
 
 def bytes_of(name: str, text: str, encoding: str | None) -> bytes:
-    """Text as bytes; ``name`` is the field, for the refusal."""
+    """Text as bytes; ``name`` is the name of the field, for the error."""
     try:
         return decoded(text, encoding)
     except ValueError:
@@ -36,7 +36,7 @@ def bytes_of(name: str, text: str, encoding: str | None) -> bytes:
 
 
 def consumed(delivery: Delivery, *, until: bool = False) -> ConsumedRecord:
-    """A leased record; ``until`` says until when, for those who did not stay to see it come."""
+    """A leased record, with the end of the lease if ``until``."""
     topic, partition, offset, attempts, key, value, headers, timestamp, last_error, lease_until_ms = delivery
     key_text, key_encoding = text_of(key) if key else ("", None)
     value_text, encoding = text_of(value)
@@ -84,7 +84,7 @@ def consumed(delivery: Delivery, *, until: bool = False) -> ConsumedRecord:
 
 
 def envelope_out(headers: Headers) -> EnvelopeOut | UnsetType:
-    """The envelope as it was given; nothing when there was none."""
+    """The envelope as it was sent, if it was."""
     found = read_envelope(headers)
     policy = RetryPolicyOut(found.max_attempts or 0, found.backoff_ms or 0, found.max_backoff_ms or 0)
     out = EnvelopeOut(
@@ -103,7 +103,7 @@ def envelope_out(headers: Headers) -> EnvelopeOut | UnsetType:
 
 
 def envelope_in(given: EnvelopeFields, now_ms: int) -> Envelope:
-    """The envelope as it is stored. A delay becomes the moment at which it is over."""
+    """The envelope as it is stored. A delay becomes the time at which it ends."""
     retry = given.retry_policy
     not_before_ms = given.not_before_ms
     if given.delay_ms:
@@ -126,7 +126,7 @@ def envelope_in(given: EnvelopeFields, now_ms: int) -> Envelope:
 
 
 def _dead_letter(headers: Headers) -> dict[str, str]:
-    """What the headers of a dead letter say."""
+    """The headers of a dead letter that tell why it died."""
     return {
         name: value.decode(errors="replace")
         for name, value in headers
@@ -135,20 +135,12 @@ def _dead_letter(headers: Headers) -> dict[str, str]:
 
 
 def other_headers(headers: Headers, *, is_dead: bool) -> tuple[dict[str, str | None], dict[str, str]]:
-    """The producer's own headers, and which of them are base64. Of a name that comes twice the last counts."""
-    others: dict[str, str | None] = {}
-    encodings: dict[str, str] = {}
-    for name, value in headers:
-        if name.startswith(names.PREFIX) or (is_dead and name in names.DEAD_LETTER_HEADERS):
-            continue
-        encodings.pop(name, None)
-        if value is None:
-            others[name] = None
-        else:
-            others[name], encoding = text_of(value)
-            if encoding is not None:
-                encodings[name] = encoding
-    return others, encodings
+    """The producer's own headers, and which of them are base64."""
+    return texts_of(
+        (name, value)
+        for name, value in headers
+        if not name.startswith(names.PREFIX) and not (is_dead and name in names.DEAD_LETTER_HEADERS)
+    )
 
 
 def _number(text: str | None) -> int | None:

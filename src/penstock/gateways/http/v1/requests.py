@@ -1,8 +1,8 @@
 """From a query string or a body to a request of ``/v1``.
 
-A body that is not empty wins, and the query string is then not looked at. A name that the request does not know is refused in
-both: a misspelt ``lease_ms`` that is quietly ignored costs an evening. In a query string a name without a value counts as
-not given, names that older clients use stand for the newer ones (:data:`ALIASES`), and the first of two equal names counts.
+A body that is not empty takes precedence over the query string. Unknown names are refused in both, because a misspelled ``lease_ms``
+that is silently ignored is hard to find. In a query string, a name without a value counts as absent, old clients' names have aliases
+(:data:`ALIASES`), and the first of two equal names counts.
 """
 
 import math
@@ -23,26 +23,26 @@ from penstock.gateways.http.v1.models import (
     MILLISECONDS_MAX,
     EnvelopeFields,
     ProduceRequest,
-    Request,
     RetryPolicy,
+    StrictRequest,
     WorkerRequest,
 )
 
-R = TypeVar("R", bound=Request)
+R = TypeVar("R", bound=StrictRequest)
 
 QUERY_FIELDS_MAX: Final = 64
-"""More names than any request has: whoever sends more is not asking for anything."""
+"""More than any request has."""
 
 ENCODINGS: Final = frozenset(get_args(Encoding))
 
 NO_SUCH_TOPIC: Final = "topic does not exist (create it first)"
 
 Reader = Callable[[str, str], object]
-"""From a name and its text in the query string to the value; ``INVALID_REQUEST`` when it cannot be."""
+"""From the name of a field and its text in the query string to its value; INVALID_REQUEST if it is invalid."""
 
 
 def refuse(text: str) -> PenstockError:
-    """The caller's mistake, in words."""
+    """An error for an invalid request."""
     return PenstockError(Reason.INVALID_REQUEST, text)
 
 
@@ -162,10 +162,7 @@ ALIASES: Final[Mapping[str, str]] = {
 
 
 def read(model: type[R], query: bytes, body: bytes | bytearray) -> R:
-    """The request; ``INVALID_REQUEST`` with a text for the caller when it cannot be read.
-
-    A body that is not empty wins. A field that the query string has as well must still be readable.
-    """
+    """The request; INVALID_REQUEST if it is not valid. If it has a body, its fields in the query string must be valid nevertheless."""
     pairs = _pairs(query)
     if body:
         request = decode(model, body)
@@ -198,7 +195,7 @@ def decode(model: type[R], body: bytes | bytearray) -> R:
 
 
 def rfc3339(unix_ms: int) -> str | None:
-    """A moment as the envelope has it; None for one that no calendar has."""
+    """A time in the form of the envelope; None if it is out of range."""
     try:
         moment = datetime.fromtimestamp(unix_ms / 1000, UTC)
     except (OverflowError, ValueError, OSError):
@@ -207,7 +204,7 @@ def rfc3339(unix_ms: int) -> str | None:
 
 
 def moment_ms(name: str, text: str) -> int:
-    """Unix milliseconds of an RFC 3339 text; a moment without a time zone is refused, because it names no moment."""
+    """Unix milliseconds of a text in RFC 3339; a time without a time zone is refused."""
     try:
         moment = msgspec.convert(text, datetime)
     except msgspec.ValidationError:
@@ -222,7 +219,7 @@ def _pairs(query: bytes) -> dict[str, str]:
         return {}
     found: dict[str, str] = {}
     for name, text in _split(query):
-        # Of a key and of a value blanks are a part.
+        # Only in a key and in a value are blanks significant.
         if (text and not text.isspace()) or (text and name in ("key", "value")):
             found.setdefault(name, text)
     return found
@@ -237,7 +234,7 @@ def _split(query: bytes) -> Iterable[tuple[str, str]]:
         raise refuse(
             f"invalid query string: give at most {QUERY_FIELDS_MAX} fields, in UTF-8 with percent signs for the rest"
         ) from None
-    # What needs no decoding is most of what workers send.
+    # Most requests of workers need no decoding.
     return [(name, value) for name, _, value in (pair.partition("=") for pair in text.split("&"))]
 
 
@@ -287,7 +284,7 @@ PRODUCE_QUERY_FIELDS: Final = (
 
 
 class Names(NamedTuple):
-    """Who works on what."""
+    """The queue and the name of a worker."""
 
     topic: str
     group: str
@@ -295,7 +292,7 @@ class Names(NamedTuple):
 
 
 def names_of(request: WorkerRequest) -> Names:
-    """The three names that everybody gives who works on a queue."""
+    """The names in a worker's request; INVALID_REQUEST if one is missing."""
     topic, group, owner = request.topic.strip(), request.group.strip(), request.owner.strip()
     if not (topic and group and owner):
         raise refuse("topic, group, and owner are required")
@@ -303,7 +300,7 @@ def names_of(request: WorkerRequest) -> Names:
 
 
 def require_topic(call: Call, topic: str) -> int:
-    """The number of the topic's partitions; a refusal in the words of this API when there is no such topic."""
+    """The number of partitions of a topic; the refusal of this API if it does not exist."""
     found = call.gateway.broker.topics.get(topic)
     if found is None:
         raise UnknownTopicError(topic, NO_SUCH_TOPIC)

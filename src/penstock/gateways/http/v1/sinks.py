@@ -1,7 +1,7 @@
-"""Exactly-once sinks, under ``/v1``: open one, commit or abort what is staged in it, look at it, delete it.
+"""Exactly-once sinks under ``/v1``: open one, commit or abort what is staged in it, show it, delete it.
 
-Staging itself is a plain Kafka produce to the sink's staging topic. A commit that takes longer than a request may is answered
-504 and goes on; whoever asks again hears how it ended.
+Records are staged by a plain Kafka produce to the sink's staging topic. A commit that takes longer than a request may is answered with
+504 and continues; repeat it to get the result.
 """
 
 from typing import Annotated, Final, TypeVar
@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 
 from penstock.gateways.http.server.answers import NO_CONTENT, Answer, json_answer
 from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc
-from penstock.gateways.http.v1.models import Count, Milliseconds, NoFields, Request
+from penstock.gateways.http.v1.models import Count, Milliseconds, NoFields, StrictRequest
 from penstock.gateways.http.v1.requests import decode, read, refuse
 from penstock.limits import SINK_REMEMBER_MS_MIN, SINK_STAGED_MAX
 from penstock.operations.sinks import (
@@ -35,18 +35,18 @@ Staged = Annotated[
 
 
 _BOUNDED: Final = Meta(extra_json_schema={"maxItems": SINK_STAGED_MAX})
-"""The core counts: it can say what to do."""
+"""Checked by the core, which has the error text."""
 
 
-class PartIn(Request, frozen=True):
-    """What goes to one partition, in this order."""
+class PartIn(StrictRequest, frozen=True):
+    """What is appended to one partition, in this order."""
 
     topic: str
     partition: Count
     staged: Annotated[list[Staged], _BOUNDED]
 
 
-class OpenIn(Request, frozen=True):
+class OpenIn(StrictRequest, frozen=True):
     """POST /v1/sinks/{sink}/open."""
 
     remember_ms: (
@@ -60,7 +60,7 @@ class OpenIn(Request, frozen=True):
     ) = None
 
 
-class CommitIn(Request, frozen=True):
+class CommitIn(StrictRequest, frozen=True):
     """POST /v1/sinks/{sink}/commit."""
 
     batch_id: Count
@@ -76,7 +76,7 @@ class CommitIn(Request, frozen=True):
     ) = None
 
 
-class AbortIn(Request, frozen=True):
+class AbortIn(StrictRequest, frozen=True):
     """POST /v1/sinks/{sink}/abort."""
 
     batch_id: Count
@@ -133,7 +133,7 @@ async def _abort(call: Call) -> Answer:
     return json_answer(await call.do(AbortSink(call.params["sink"], request.batch_id)))
 
 
-R = TypeVar("R", bound=Request)
+R = TypeVar("R", bound=StrictRequest)
 
 
 def _body(model: type[R], call: Call) -> R:

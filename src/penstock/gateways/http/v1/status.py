@@ -1,4 +1,4 @@
-"""Which broker this is and whether it serves, under ``/v1``."""
+"""The version of the broker and whether it is healthy, under ``/v1``."""
 
 from functools import cache
 from importlib import metadata
@@ -20,14 +20,14 @@ class _VcsInfo(msgspec.Struct, frozen=True):
 
 
 class _DirectUrl(msgspec.Struct, frozen=True):
-    """What an installer notes about a package that came from a repository (PEP 610)."""
+    """What an installer writes about a package from a repository (PEP 610)."""
 
     vcs_info: _VcsInfo
 
 
 @cache
 def commit() -> str:
-    """The commit this package was installed from, as far as its installer noted it."""
+    """The commit from which this package was installed, if its installer wrote it down."""
     try:
         note = metadata.distribution("penstock").read_text("direct_url.json")
         return msgspec.json.decode(note or b"", type=_DirectUrl).vcs_info.commit_id

@@ -1,4 +1,4 @@
-"""Topics under ``/v1``: their names, making one and deleting one."""
+"""Topics under ``/v1``: list, create and delete them."""
 
 from typing import Final
 
@@ -38,7 +38,7 @@ async def _create_topic(call: Call) -> Answer:
     name = request.name.strip()
     if not name:
         raise refuse("name is required")
-    # 0 is what a client sends that leaves the number out of a body without leaving out the field.
+    # Some clients send 0 for no number.
     topic = await call.do(CreateTopic(name, request.partitions or 1))
     return json_answer(TopicCreated("created", topic.name, topic.partition_count), 201)
 

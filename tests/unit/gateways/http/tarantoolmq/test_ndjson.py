@@ -107,7 +107,7 @@ async def test_acks_of_the_query_are_for_lines_that_do_not_say(node: HttpNode) -
     answer = await node.client.post(PATH + "?acks=none", content=lines, headers=LINES)
     assert [json.loads(line)["acked"] for line in answer.text.splitlines()] == [False, True]
     answer = await node.client.post(PATH + "?acks=some", content=lines, headers=LINES)
-    assert (answer.status_code, answer.json()) == (400, {"error": "acks must be all, leader or none."})
+    assert (answer.status_code, answer.json()) == (400, {"error": "The value of acks must be all, leader or none"})
 
 
 async def test_an_unknown_topic_is_refused_at_once(node: HttpNode) -> None:
