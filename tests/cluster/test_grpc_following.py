@@ -8,7 +8,7 @@ from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.publish import NewRecord
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.grpc.call import Call
+from penstock.gateways.grpc.call import GrpcCall
 from penstock.gateways.grpc.following import Following, ends_for
 from penstock.types import Acks, Gateway
 from penstock.wire.mq import mq_generated as mq
@@ -22,12 +22,12 @@ class Context:
         return "ipv4:127.0.0.1:1"
 
 
-def call_at(node: GatewayNode) -> Call:
+def call_at(node: GatewayNode) -> GrpcCall:
     assert node.grpc._serving is not None
-    return Call(node.grpc._serving, Context())
+    return GrpcCall(node.grpc._serving, Context())
 
 
-async def following(request: Any, call: Call, ends: dict[int, int] | None = None) -> Following:
+async def following(request: Any, call: GrpcCall, ends: dict[int, int] | None = None) -> Following:
     """A subscription that reads, open."""
     source = Following(request, call, call.broker.topics.require(request.topic), ends or {})
     try:

@@ -131,7 +131,7 @@ def test_after_a_commit_past_the_end_a_group_reads_from_there(original, topic) -
 
 def test_a_commit_needs_a_group(original, topic) -> None:
     original.create_topic(name=topic)
-    with refused(StatusCode.INVALID_ARGUMENT, "consumer_group is empty: specify the group"):
+    with refused(StatusCode.INVALID_ARGUMENT, "The field consumer_group is empty: specify the group"):
         original.commit(topic=topic, offset=0)
 
 

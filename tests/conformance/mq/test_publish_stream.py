@@ -90,7 +90,7 @@ def test_a_bad_record_is_refused_alone(client, topic) -> None:
     assert list(answer.partitions) == [0, -1, -1, -1, 0]
     assert [failure.index for failure in answer.failures] == [1, 2, 3]
     assert [failure.code for failure in answer.failures] == [NOT_FOUND, INVALID, INVALID]
-    assert answer.failures[1].message == "header 'h' is listed in base64_headers, but is not base64"
+    assert answer.failures[1].message == "Header 'h' is listed in base64_headers, but is not base64"
 
 
 def test_the_stream_goes_on_after_a_frame_that_is_refused_whole(client, topic) -> None:

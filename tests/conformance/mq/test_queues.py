@@ -188,17 +188,17 @@ def test_group_status_shows_the_queue(client, others, queue) -> None:
 @pytest.mark.parametrize(
     ("call", "fields", "text"),
     [
-        ("Ack", {"consumer_group": "g", "consumer_id": "w"}, "offsets is empty: specify the records"),
-        ("Ack", {"consumer_id": "w", "offsets": [0]}, "consumer_group is empty: specify the group"),
+        ("Ack", {"consumer_group": "g", "consumer_id": "w"}, "The field offsets is empty: specify the records"),
+        ("Ack", {"consumer_id": "w", "offsets": [0]}, "The field consumer_group is empty: specify the group"),
         (
             "Nack",
             {"consumer_group": "g", "offsets": [0]},
-            "consumer_id is empty: use the id of the subscription, which is in its initial metadata",
+            "The field consumer_id is empty: use the id of the subscription, which is in its initial metadata",
         ),
         (
             "Ack",
             {"consumer_group": "g", "consumer_id": "w", "offsets": [0, 1], "cumulative": True},
-            "a cumulative ack has exactly one offset: the last record to ack",
+            "A cumulative ack has exactly one offset: the last record to ack",
         ),
         (
             "Extend",
@@ -229,7 +229,7 @@ def test_a_worker_cannot_choose_where_to_start(client, queue) -> None:
     with (
         refused(
             StatusCode.INVALID_ARGUMENT,
-            "a queue delivers all unfinished records: with lease_ms, remove replay_offset, replay_timestamp and partitions",
+            "A queue delivers all unfinished records: with lease_ms, remove replay_offset, replay_timestamp and partitions",
         ),
         client.subscribed(**names(queue), lease_ms=LONG_MS, replay_offset=0) as stream,
     ):

@@ -81,7 +81,7 @@ def test_a_replay_from_where_nothing_will_be_for_long_is_refused(client, filled)
         (
             {"consumer_group": "g", "partitions": [0]},
             StatusCode.INVALID_ARGUMENT,
-            "the members of a group share all partitions: remove partitions, or consumer_group",
+            "The members of a group share all partitions: remove partitions, or consumer_group",
         ),
     ],
 )

@@ -50,7 +50,7 @@ def test_settings_of_a_topic_are_those_of_kafka(client, broker, topic) -> None:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"partitions": -1}, "a topic cannot have -1 partitions; omit the field for one partition"),
+        ({"partitions": -1}, "A topic cannot have -1 partitions; omit the field for one partition"),
         (
             {"retention_ms": 1, "configs": {"retention.ms": "1"}},
             "retention.ms is set twice, also as retention_ms; set it once",

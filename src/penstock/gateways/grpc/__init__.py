@@ -1,4 +1,4 @@
-"""The gRPC gateway: the service of ``proto/mq.proto``. ``gateway`` listens; a file per kind of call; ``records`` translates.
+"""The gRPC gateway: the service of ``proto/mq.proto``. ``gateway`` listens, ``service`` has the table of calls.
 
-Importing ``gateway`` imports grpc, which takes a tenth of a second: only a broker that has the listener on does it.
+Importing ``gateway`` imports grpc, which takes a tenth of a second, so it is imported only if the listener is on.
 """

@@ -1,4 +1,4 @@
-"""What a handler knows: the broker, who calls, and what all calls of the gateway share."""
+"""What a handler has access to: the broker, the caller, and what all calls of the gateway share."""
 
 import asyncio
 from collections.abc import Callable, Generator
@@ -13,15 +13,15 @@ from penstock.errors import PenstockError, Reason
 from penstock.types import Gateway
 
 
-class Garbled(NamedTuple):
-    """In the place of a request whose bytes are none. grpc would end the call itself, and say to the client only that something was unknown."""
+class UndecodableRequest(NamedTuple):
+    """Replaces a request that could not be decoded; if that raised an error in grpc, the client would get no explanation."""
 
     request: str
     why: str
 
     @property
     def refusal(self) -> PenstockError:
-        """What the client is told."""
+        """The error for the client."""
         return PenstockError(
             Reason.INVALID_REQUEST,
             f"The request body is not a valid {self.request} message ({self.why}). Use the .proto file of the service, or reflection.",
@@ -29,7 +29,7 @@ class Garbled(NamedTuple):
 
 
 class Serving:
-    """What all calls share while the gateway serves."""
+    """The calls under way, and what they share."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker: Final = broker
@@ -38,22 +38,22 @@ class Serving:
         self._calls = 0
         self._drained = asyncio.Event()
         self.streams: Final[dict[Callable[[], None], asyncio.Task[Any]]] = {}
-        """What wakes each open stream, so that it sees that the broker stops, and the task that serves it."""
+        """The open streams: what wakes each one when the broker stops, and the task that serves it."""
 
     def stop(self) -> None:
-        """Have every stream end."""
+        """End all streams."""
         self.stopping = True
         for wake in list(self.streams):
             wake()
 
     def cut_off(self) -> None:
-        """End the streams that did not end by themselves: their clients read nothing, so that nothing can be told to them."""
+        """Cancel the streams that did not end because their clients do not read."""
         for task in list(self.streams.values()):
             task.cancel()
 
     @contextmanager
     def call(self) -> Generator[None, None, None]:
-        """A call is under way that has one answer."""
+        """A call with one response is under way."""
         self._calls += 1
         try:
             yield
@@ -63,7 +63,7 @@ class Serving:
                 self._drained.set()
 
     async def drained(self, seconds: float) -> None:
-        """Until every call with one answer has it, but not for ever."""
+        """Wait until all calls with one response are answered, at most this long."""
         if self._calls:
             try:
                 async with asyncio.timeout(seconds):
@@ -73,7 +73,7 @@ class Serving:
 
     @contextmanager
     def stream(self, wake: Callable[[], None]) -> Generator[None, None, None]:
-        """The running task serves a stream, which ``wake`` wakes. Whatever it is refused while the broker stops, the reason is SHUTTING_DOWN."""
+        """The running task serves a stream, which ``wake`` wakes. While the broker stops, all its errors become SHUTTING_DOWN."""
         self.require_running()
         task = asyncio.current_task()
         assert task is not None
@@ -87,22 +87,22 @@ class Serving:
             del self.streams[wake]
 
     def require_running(self) -> None:
-        """SHUTTING_DOWN when the broker stops."""
+        """Raise SHUTTING_DOWN if the broker stops."""
         if self.stopping:
             raise PenstockError(Reason.SHUTTING_DOWN, "The broker is stopping. Connect again in a moment.")
 
 
 @lru_cache(maxsize=1024)
 def host_of(peer: str) -> str:
-    """The client's host, of what grpc calls a peer: ``ipv4:127.0.0.1:50000``, ``ipv6:%5B::1%5D:50000``."""
+    """The client's host, from a peer in grpc's format: ``ipv4:127.0.0.1:50000``, ``ipv6:%5B::1%5D:50000``."""
     family, _, rest = peer.partition(":")
     if family not in ("ipv4", "ipv6"):
         return peer
     return unquote(rest).rpartition(":")[0].strip("[]")
 
 
-class Call:
-    """One call under way."""
+class GrpcCall:
+    """One call."""
 
     __slots__ = ("broker", "caller", "context", "serving")
 

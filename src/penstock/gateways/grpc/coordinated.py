@@ -1,4 +1,4 @@
-"""A stream at the coordinator of a group, for as long as a subscription needs it: it is opened again when the coordinator has moved."""
+"""A stream of a subscription at the coordinator of its group. It is opened again when the coordinator has moved."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,22 +8,22 @@ from typing import Final, Generic, TypeVar
 from penstock.core.operations.door import ELSEWHERE
 from penstock.core.operations.handling import Flow, OnItems
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.grpc.call import Call
+from penstock.gateways.grpc.call import GrpcCall
 from penstock.operations.operation import Stream
 
 R = TypeVar("R")
 
 MOVED: Final = ELSEWHERE | {Reason.LINK_LOST, Reason.SHUTTING_DOWN}
-"""Why a stream ends that can be opened again: its coordinator has moved, or is about to."""
-AGAIN_SECONDS: Final = 0.05
+"""The errors after which a stream can be opened again: its coordinator has moved, or is about to."""
+RETRY_SECONDS: Final = 0.05
 
 
 class CoordinatedStream(Generic[R]):
-    """Of one subscription. ``on_end`` is called when the stream ends, and ``woken`` is set."""
+    """The stream of one subscription. When it ends, ``on_end`` is called and ``woken`` is set."""
 
     def __init__(
         self,
-        call: Call,
+        call: GrpcCall,
         stream: Stream[R],
         on_items: OnItems[R],
         woken: asyncio.Event,
@@ -36,21 +36,21 @@ class CoordinatedStream(Generic[R]):
         self._on_end: Final = on_end
         self._flow: Flow | None = None
         self.ended: PenstockError | None = None
-        """Why it is not open any more."""
+        """Why the stream has ended, if it has."""
 
     async def ready(self) -> None:
-        """Open it, unless it is open. PenstockError when it has ended for good, or no coordinator is found in time."""
+        """Open the stream, unless it is open. PenstockError if it cannot be opened again, or no coordinator is found in time."""
         if self._flow is not None and self.ended is None:
             return
         if self.ended is not None:
             if self.ended.reason not in MOVED:
                 raise self.ended
-            await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(RETRY_SECONDS)
         self.ended = None
         call = self._call
         try:
             async with asyncio.timeout(None) as limit:
-                # A broker that stops does not wait for it.
+                # A broker that stops ends the wait.
                 with call.serving.stream(partial(limit.reschedule, 0)):
                     self._flow = await call.broker.open(self._stream, call.caller, self._on_items, self._end)
         except TimeoutError:
@@ -58,7 +58,7 @@ class CoordinatedStream(Generic[R]):
             raise
 
     def grant(self, count: int) -> None:
-        """This many more items may be sent."""
+        """Allow this many more items."""
         if self._flow is not None:
             self._flow.grant(count)
 

@@ -1,4 +1,4 @@
-"""What gRPC calls each reason for a refusal. The text goes into the details of the status."""
+"""The status code of each error. The text becomes the details of the status."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,10 +9,10 @@ from penstock.core.topics.topics import Topics
 from penstock.errors import PenstockError, Reason
 
 DETAIL_CHARS_MAX: Final = 1000
-"""Details travel in the trailing metadata, of which a client takes 8 KiB by default, and a character can take twelve bytes there."""
+"""Details are sent in the trailing metadata. Clients accept 8 KiB of it by default, and a character can take twelve bytes."""
 
 NAME_CHARS_SHOWN: Final = 249
-"""As long as a topic's name may be: of a longer one the beginning is enough to know it again."""
+"""The length of the longest topic name."""
 
 CODES: Final[Mapping[Reason, StatusCode]] = {
     Reason.UNKNOWN_TOPIC_OR_PARTITION: StatusCode.NOT_FOUND,
@@ -68,7 +68,7 @@ CODES: Final[Mapping[Reason, StatusCode]] = {
     Reason.UNSUPPORTED_COMPRESSION_TYPE: StatusCode.UNIMPLEMENTED,
     Reason.TRANSACTIONS_NOT_SUPPORTED: StatusCode.UNIMPLEMENTED,
     Reason.SECURITY_DISABLED: StatusCode.UNIMPLEMENTED,
-    # Somebody else's turn, or not yet: the same call may succeed in a moment.
+    # The same call may succeed in a moment.
     Reason.UNKNOWN_LEADER_EPOCH: StatusCode.UNAVAILABLE,
     Reason.FENCED_LEADER_EPOCH: StatusCode.UNAVAILABLE,
     Reason.NOT_LEADER_OR_FOLLOWER: StatusCode.UNAVAILABLE,
@@ -95,31 +95,31 @@ CODES: Final[Mapping[Reason, StatusCode]] = {
 
 
 def code_of(reason: Reason) -> StatusCode:
-    """The status code; a reason that nobody thought of is a mistake of ours."""
+    """The status code of a reason."""
     return CODES.get(reason, StatusCode.INTERNAL)
 
 
 def details_of(error: PenstockError) -> str:
-    """The text, short enough for every client."""
+    """The text, shortened for the limits of clients."""
     text = error.text
     return text if len(text) <= DETAIL_CHARS_MAX else f"{text[: DETAIL_CHARS_MAX - 3]}..."
 
 
 def topic_not_found(name: str) -> PenstockError:
-    """What the API says about a topic that does not exist."""
+    """The API's error for a topic that does not exist."""
     shown = name if len(name) <= NAME_CHARS_SHOWN else f"{name[:NAME_CHARS_SHOWN]}..."
     return PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{shown}' not found")
 
 
 def no_partition(topic: str, partition: int, count: int) -> PenstockError:
-    """What it says about a partition that does not exist."""
+    """The error for a partition that does not exist."""
     return PenstockError(
         Reason.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{topic}' has no partition {partition}; it has 0 to {count - 1}"
     )
 
 
-def worded(error: PenstockError, topics: Topics, topic: str, partition: int = 0) -> PenstockError:
-    """The refusal of a request for a topic or a partition, in the words of the API."""
+def translated(error: PenstockError, topics: Topics, topic: str, partition: int = 0) -> PenstockError:
+    """The error of a request for a topic or a partition; the API's own error if one of them does not exist."""
     if error.reason is not Reason.UNKNOWN_TOPIC_OR_PARTITION:
         return error
     found = topics.get(topic)

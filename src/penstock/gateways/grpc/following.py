@@ -1,11 +1,12 @@
-"""A subscription that reads: which partitions it has, and where it is in each. Records are read on this node, whichever node leads them.
+"""A subscription that reads: its partitions, and its position in each. Records are read on this node, whichever node leads them.
 
-With a group, it is a member of it at the group's coordinator: the members share the partitions (``core/groups/shared.py``), and each
-starts at the committed offset, or at the beginning. Without a group it has all partitions, from the beginning. A replay point is where
-a partition starts that this subscription gets for the first time, whatever the group has committed. Nothing is committed here.
+With a group, the subscription is a member of it at the group's coordinator. The members share the partitions
+(``core/groups/shared.py``), and each partition is read from its committed offset, or from the beginning. Without a group, all
+partitions are read from the beginning. A replay sets another starting point for each partition that is assigned to the subscription
+for the first time. The subscription commits nothing.
 
-Invariant: a record is only sent while its partition is this subscription's. When the coordinator moves, nothing is sent until the
-subscription is a member again, and each partition that it still has continues after the last record that was sent.
+Invariant: a record is only sent while its partition is assigned to this subscription. When the coordinator moves, nothing is sent until
+the subscription is a member again, and each partition that it still has continues after the last record that was sent.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from penstock.core.partitions.reading import Tail
 from penstock.core.partitions.replica import Replica
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.grpc.call import Call
+from penstock.gateways.grpc.call import GrpcCall
 from penstock.gateways.grpc.coordinated import CoordinatedStream
 from penstock.gateways.grpc.errors import no_partition, topic_not_found
 from penstock.operations.groups import Assignment, Membership
@@ -30,13 +31,13 @@ from penstock.wire.mq.mq_generated import SubscribeRequest
 _MS: Final = 1000
 _SECONDS_MAX: Final = 2**62 // _MS
 _NOT_YET: Final = ELSEWHERE | {Reason.UNKNOWN_TOPIC_OR_PARTITION}
-"""Why a partition cannot be read here until its record changes: it has no leader, or is not known here yet."""
+"""The errors of a partition that cannot be read here yet, because it has no leader or is not known on this node."""
 
 Taken = tuple[Replica, Record]
 
 
-class _Place:
-    """A partition of this subscription, and where it is in it."""
+class _Position:
+    """A partition of this subscription, and its position."""
 
     __slots__ = ("_encode_any", "committed", "encode", "index", "last", "replica", "skip_to", "start")
 
@@ -45,22 +46,22 @@ class _Place:
         self.committed: Final = committed
         self._encode_any: Final = MessageEncoder(topic.name, topic.topic_id, index).encode
         self.encode: Callable[..., bytes | None] = self._encode_any
-        """The message with a record; None if a replay passes over it."""
+        """The message with a record; None if a replay skips it."""
         self.start: int | None = None
-        """None until something of the partition can be read here."""
+        """None until the partition can be read here."""
         self.last: Record | None = None
-        """The last record that was sent, or passed over."""
+        """The last record that was sent, or skipped."""
         self.replica: Replica | None = None
-        """None while nothing of it can be read here."""
+        """None while the partition cannot be read here."""
         self.skip_to: tuple[int, int] | None = None
 
     @property
     def next_offset(self) -> int | None:
-        """Where it is read on."""
+        """The next offset to read."""
         return self.start if self.last is None else self.last.offset + 1
 
     def skip(self, skip_to: tuple[int, int] | None) -> None:
-        """(ms, offset): pass over records before this time, of those before this offset."""
+        """(ms, offset): of the records before the offset, skip those before the time."""
         self.skip_to = skip_to
         self.encode = self._encode_any if skip_to is None else self._encode_wanted
 
@@ -74,10 +75,10 @@ class _Place:
 
 
 class Following:
-    """One subscription that reads. ``woken`` is set when :meth:`take` may have more, or a refusal."""
+    """One subscription that reads."""
 
-    def __init__(self, request: SubscribeRequest, call: Call, topic: Topic, ends: Mapping[int, int]) -> None:
-        """``ends``: where the partitions ended for their leaders when the subscription began, if a replay needs it."""
+    def __init__(self, request: SubscribeRequest, call: GrpcCall, topic: Topic, ends: Mapping[int, int]) -> None:
+        """``ends``: the ends of the partitions when the subscription began, as their leaders report them, if a replay needs them."""
         self._call = call
         self._request = request
         self._ends = ends
@@ -92,12 +93,12 @@ class Following:
             )
             self._membership = CoordinatedStream(call, membership, self._assigned, self.woken, self._pause)
         self._assignment: Assignment | None = None
-        """The partitions that it has from now on; :meth:`take` begins with those that are new."""
-        self._places: dict[int, _Place] = {}
-        self._paused: dict[int, _Place] = {}
-        """Those that it had when the coordinator moved."""
+        """A new assignment, which :meth:`take` has not applied yet."""
+        self._positions: dict[int, _Position] = {}
+        self._paused: dict[int, _Position] = {}
+        """The positions when the coordinator moved."""
         self._waiting: set[int] = set()
-        """Partitions of which nothing can be read here yet, or any more until they have another leader."""
+        """Partitions that cannot be read here until their records change."""
         self._replayed: set[int] = set()
         self._is_open = False
         self._deleted = False
@@ -122,17 +123,17 @@ class Following:
         if request.partitions and request.consumer_group:
             raise PenstockError(
                 Reason.INVALID_REQUEST,
-                "the members of a group share all partitions: remove partitions, or consumer_group",
+                "The members of a group share all partitions: remove partitions, or consumer_group",
             )
         count = self._topic.partition_count
         for index in request.partitions:
             if not 0 <= index < count:
                 raise no_partition(self._topic.name, index, count)
 
-    # -- coming and going
+    # -- opening and closing
 
     async def ready(self) -> None:
-        """Have the partitions, or have them again once the coordinator has moved. PenstockError when that cannot be."""
+        """Join the group, or join it again after its coordinator has moved. PenstockError if that fails."""
         if self._membership is not None:
             try:
                 await self._membership.ready()
@@ -172,7 +173,7 @@ class Following:
             topics.on_changed.remove(self._topic_changed)
             topics.on_partition.remove(self._partition_changed)
 
-    # -- what happens meanwhile
+    # -- changes
 
     def _topic_deleted(self, topic: Topic) -> None:
         if topic.topic_id == self._topic.topic_id:
@@ -195,19 +196,19 @@ class Following:
         self._assigned((Assignment(tuple(dict.fromkeys(partitions))),))
 
     def _assigned(self, assignments: Sequence[Assignment]) -> None:
-        """The partitions are these now. Others are left at once."""
+        """The assignment has changed. Partitions that were taken away are left at once."""
         self._assignment = assignments[-1]
-        for index in set(self._places).difference(self._assignment.partitions):
+        for index in set(self._positions).difference(self._assignment.partitions):
             self._waiting.discard(index)
-            if (replica := self._places.pop(index).replica) is not None:
+            if (replica := self._positions.pop(index).replica) is not None:
                 self._tail.remove(replica)
         self.woken.set()
 
     def _pause(self) -> None:
-        """Who has which partition is not known until the subscription is a member again."""
+        """Stop reading until the subscription is a member again, since its assignment is unknown."""
         self._tail.close()
-        self._paused.update(self._places)
-        self._places = {}
+        self._paused.update(self._positions)
+        self._positions = {}
         self._waiting.clear()
         self._assignment = None
 
@@ -218,40 +219,40 @@ class Following:
         if assignment is None:
             return
         for index in assignment.partitions:
-            if index not in self._places:
-                place = self._places[index] = _Place(self._topic, index, assignment.offsets.get(index, 0))
+            if index not in self._positions:
+                position = self._positions[index] = _Position(self._topic, index, assignment.offsets.get(index, 0))
                 had = self._paused.get(index)
                 if had is not None and had.next_offset is not None:
-                    place.start = max(had.next_offset, place.committed)
-                    place.skip(had.skip_to)
-                self._begin(place, strict=strict)
+                    position.start = max(had.next_offset, position.committed)
+                    position.skip(had.skip_to)
+                self._begin(position, strict=strict)
         self._paused = {}
 
-    def _begin(self, place: _Place, *, strict: bool) -> None:
-        """Read a partition on, or from its start, as soon as something of it can be read here."""
+    def _begin(self, position: _Position, *, strict: bool) -> None:
+        """Read a partition from its position as soon as it can be read here."""
         try:
-            replica = self._call.broker.observe(self._topic.name, place.index)
+            replica = self._call.broker.observe(self._topic.name, position.index)
         except PenstockError as error:
             if error.reason not in _NOT_YET:
                 raise
             replica = None
         if replica is None or replica.gone:
-            # A change of the partition's record wakes this again.
-            self._waiting.add(place.index)
+            # It is tried again when the record of the partition changes.
+            self._waiting.add(position.index)
             return
-        self._waiting.discard(place.index)
-        if place.start is None:
-            place.start = self._start(place, replica, strict=strict)
-        place.replica = replica
-        self._tail.add(replica, place.next_offset or 0)
+        self._waiting.discard(position.index)
+        if position.start is None:
+            position.start = self._start(position, replica, strict=strict)
+        position.replica = replica
+        self._tail.add(replica, position.next_offset or 0)
 
-    def _start(self, place: _Place, replica: Replica, *, strict: bool) -> int:
-        """Where a partition is read from. A committed offset past the end is read from once the partition has reached it."""
+    def _start(self, position: _Position, replica: Replica, *, strict: bool) -> int:
+        """The offset at which a partition starts. It may be past the end if it was committed there."""
         first, end = replica.first_offset, max(self._ends.get(replica.index, 0), replica.high_watermark)
-        replay_from = self._replay_start(place, replica, end, strict=strict)
-        return max(place.committed, first) if replay_from is None else min(max(replay_from, first), end)
+        replay_from = self._replay_start(position, replica, end, strict=strict)
+        return max(position.committed, first) if replay_from is None else min(max(replay_from, first), end)
 
-    def _replay_start(self, place: _Place, replica: Replica, end: int, *, strict: bool) -> int | None:
+    def _replay_start(self, position: _Position, replica: Replica, end: int, *, strict: bool) -> int | None:
         request = self._request
         if replica.index in self._replayed:
             return None
@@ -268,20 +269,20 @@ class Following:
             found = replica.log.offset_for_time(from_ms, known_end)
             if found is not None:
                 return found.offset
-            # Records that only the leader has yet are looked at as they come.
-            place.skip((from_ms, end) if known_end < end else None)
+            # Records that only the leader has are checked as they arrive.
+            position.skip((from_ms, end) if known_end < end else None)
             return known_end
         return None
 
     # -- records
 
     def take(self, max_records: int, max_bytes: int) -> list[Taken]:
-        """What there is; empty when ``woken`` will be set. PenstockError when there will never be more."""
+        """The next records; if there are none, ``woken`` will be set. PenstockError if there will never be more."""
         if self._deleted:
             raise topic_not_found(self._topic.name)
         self._begin_assigned(strict=False)
         for index in sorted(self._waiting):
-            self._begin(self._places[index], strict=False)
+            self._begin(self._positions[index], strict=False)
         while True:
             taken = self._tail.take(max_records, max_bytes)
             if taken or not self._tail.gone:
@@ -289,32 +290,32 @@ class Following:
             self._read_elsewhere()
 
     def _read_elsewhere(self) -> None:
-        """Partitions that were read are led and copied in other roles now, or deleted."""
+        """Continue with partitions whose replica on this node has changed its role, or was deleted."""
         gone = self._tail.gone.copy()
         self._tail.gone.clear()
         for replica in gone:
-            place = self._places.get(replica.index)
-            if place is not None and place.replica is replica:
-                place.replica = None
-                self._begin(place, strict=False)
+            position = self._positions.get(replica.index)
+            if position is not None and position.replica is replica:
+                position.replica = None
+                self._begin(position, strict=False)
 
     def message(self, taken: Taken) -> bytes | None:
-        """What the subscriber gets; None when the partition is not this subscription's any more, or a replay passes over the record."""
+        """The message for the client; None if the partition was taken away, or a replay skips the record."""
         replica, record = taken
-        place = self._places.get(replica.index)
-        if place is None or place.replica is not replica:
+        position = self._positions.get(replica.index)
+        if position is None or position.replica is not replica:
             return None
-        place.last = record
-        return place.encode(*record)
+        position.last = record
+        return position.encode(*record)
 
     def sent(self, taken: list[Taken], size_bytes: int) -> None:
-        """The client's connection took these."""
+        """The connection accepted these records."""
         self._flow.records_out += len(taken)
         self._flow.bytes_out += size_bytes
 
 
-async def ends_for(request: SubscribeRequest, call: Call) -> Mapping[int, int]:
-    """Where the partitions end for their leaders, if it is a replay: a copy here may be a moment behind."""
+async def ends_for(request: SubscribeRequest, call: GrpcCall) -> Mapping[int, int]:
+    """For a replay: the ends of the partitions as their leaders report them, since the copies on this node may lack the last records."""
     if not (request.HasField("replay_offset") or request.HasField("replay_timestamp")):
         return {}
     broker, count = call.broker, call.broker.topics.require(request.topic).partition_count

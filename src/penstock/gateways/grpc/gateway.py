@@ -1,7 +1,7 @@
 """The gRPC listener: grpcio's server in the broker's event loop, with reflection and the standard health service.
 
-``bind`` comes first, before the broker touches anything; ``start`` serves. grpc takes its port itself, so there is no socket to hand
-over: a port that is taken is found out by taking it for a moment, which gives the same error as every other listener's.
+``bind`` is called before the broker touches anything; ``start`` serves. grpc opens the port itself, so no socket can be passed to it.
+``bind`` opens the port for a moment first, so that a port in use gives the same error as for every other listener.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Final
 
-# grpc's core writes to stderr by itself, in a format of its own: what matters of it is raised here as an error anyway.
+# grpc's core writes to stderr in a format of its own; relevant errors are raised here anyway.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import grpc
@@ -27,19 +27,19 @@ from penstock.transport.listening import address_of, bind
 from penstock.wire.mq import mq_generated as mq
 
 _PING_INTERVAL_MS_MIN: Final = 10_000
-"""A client that pings more often, without data, is told to stop and then cut off."""
+"""A client that pings more often without sending data is warned, and then disconnected."""
 _PING_STRIKES_MAX: Final = 3
 _KEEPALIVE_MS: Final = 60_000
 _KEEPALIVE_TIMEOUT_MS: Final = 20_000
 _METADATA_BYTES_MAX: Final = 16 * 1024
 _LAST_CALLS_SECONDS: Final = 0.05
 _STREAM_GRACE_SECONDS: Final = 2.0
-"""A stream ends by itself at once, unless its client does not read; on a machine that has no time for us, a little later."""
+"""Streams end by themselves at once, unless their clients do not read; a busy machine needs a little longer."""
 
 
 def _options(settings: GrpcSettings, limits: LimitSettings) -> Sequence[tuple[str, int]]:
     return (
-        # Two brokers on one port would share its clients between them, and nobody would know.
+        # Otherwise two brokers could listen on the same port, and share its clients unnoticed.
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", settings.message_bytes_max),
         ("grpc.max_send_message_length", -1),
@@ -56,7 +56,7 @@ def _options(settings: GrpcSettings, limits: LimitSettings) -> Sequence[tuple[st
 
 
 def _pool() -> descriptor_pool.DescriptorPool:
-    """What reflection tells: our messages have a pool of their own, and it must know the standard services too."""
+    """The descriptors for reflection: the messages of this API have their own pool, which must have the standard services, too."""
     pool = mq.DESCRIPTOR.pool
     for standard in (health_pb2, reflection_pb2):
         pool.AddSerializedFile(standard.DESCRIPTOR.serialized_pb)
@@ -64,7 +64,7 @@ def _pool() -> descriptor_pool.DescriptorPool:
 
 
 class GrpcGateway:
-    """All gRPC calls of this node."""
+    """The gRPC gateway of a node."""
 
     def __init__(self, settings: GrpcSettings, limits: LimitSettings) -> None:
         self._server: Any = grpc.aio.server(
@@ -75,7 +75,7 @@ class GrpcGateway:
         self._stopped = False
 
     def bind(self, address: Address) -> Address:
-        """Take the port; port 0 picks a free one. OSError when it cannot be had."""
+        """Open the port; port 0 picks a free one. OSError if it is not available."""
         probe = bind(address)
         found = address_of(probe)
         probe.close()
@@ -96,21 +96,21 @@ class GrpcGateway:
         await self._server.start()
 
     async def stop(self, grace_seconds: float) -> None:
-        """Take nothing new, tell the streams, answer what is under way, then close everything.
+        """Accept no more calls, end the streams, answer what is under way, then close everything.
 
-        Also when it was never started: then it lets go of the port. A second stop does nothing.
+        A gateway that was never started closes its port. A second stop does nothing.
         """
         if self._stopped:
             return
         self._stopped = True
         if self._serving is None:
-            # grpc closes the sockets of a server that has run, and of no other.
+            # grpc only closes the sockets of a server that has run.
             await self._server.start()
             await self._server.stop(None)
             return
         self._serving.stop()
         await self._health.enter_graceful_shutdown()
-        # Calls that have arrived and that nobody has looked at yet would be told that they were cancelled.
+        # Calls that have just arrived would otherwise fail as cancelled.
         await asyncio.sleep(min(grace_seconds, _LAST_CALLS_SECONDS))
         stopping = asyncio.ensure_future(self._server.stop(grace_seconds))
         await asyncio.wait({stopping}, timeout=min(grace_seconds, _STREAM_GRACE_SECONDS))

@@ -1,10 +1,10 @@
-"""A subscription that works a queue: records leased to its consumer, by ``lease_ms``.
+"""A subscription that works a queue: records are leased to its consumer for ``lease_ms``.
 
-Without ``max_messages`` it is a connected worker: the broker gives it records as they come. What it holds when the stream ends stays leased, and a stream
-of the same consumer gets it again first; with ``release_on_disconnect`` it is free at once. With ``max_messages`` it takes so many and ends, which is
-for a consumer that asks, works, and asks again: it is not sent again what it holds.
+Without ``max_messages``, it is a connected worker: the broker sends it records as they come. When the stream ends, its records stay
+leased, and a stream of the same consumer gets them again first; with ``release_on_disconnect`` they are released at once. With
+``max_messages``, it takes this many records and ends, for consumers that poll: records that the consumer holds are not sent again.
 
-``max_in_flight`` bounds what a connected worker holds; the queue counts that, whichever API the records are settled through.
+``max_in_flight`` limits the records that a connected worker holds. The queue counts them, whichever API settles them.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from typing import Final
 from penstock.core.operations.handling import Cancel
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.grpc.call import Call
-from penstock.gateways.grpc.coordinated import AGAIN_SECONDS, MOVED, CoordinatedStream
+from penstock.gateways.grpc.call import GrpcCall
+from penstock.gateways.grpc.coordinated import MOVED, RETRY_SECONDS, CoordinatedStream
 from penstock.gateways.grpc.errors import topic_not_found
 from penstock.gateways.grpc.groups import group_in
 from penstock.operations.queues import Consume, Delivery, Lease
@@ -28,21 +28,21 @@ _CREDIT: Final = 100
 """Records on their way to a client: enough to keep it busy, few enough to leave some for others."""
 _RECORD_OVERHEAD_BYTES: Final = 64
 _WAIT_MS: Final = 30_000
-"""How long one operation waits for records; then they are asked for again."""
+"""The longest wait of one Lease operation, which is then repeated."""
 _SECONDS_WITHOUT_COORDINATOR_MAX: Final = 15.0
 
 
 class _Leasing:
-    """What both ways have in common."""
+    """Common to both kinds."""
 
-    def __init__(self, request: SubscribeRequest, call: Call, topic: Topic) -> None:
+    def __init__(self, request: SubscribeRequest, call: GrpcCall, topic: Topic) -> None:
         self._call = call
         self._topic, self._topic_id = topic.name, topic.topic_id
         self._group = group_in(request)
         if request.HasField("replay_offset") or request.HasField("replay_timestamp") or request.partitions:
             raise PenstockError(
                 Reason.INVALID_REQUEST,
-                "a queue delivers all unfinished records: with lease_ms, remove replay_offset, replay_timestamp and partitions",
+                "A queue delivers all unfinished records: with lease_ms, remove replay_offset, replay_timestamp and partitions",
             )
         self._lease_ms = lease_ms_of(call, request.lease_ms)
         self.consumer_id: Final = request.consumer_id or f"grpc-{call.broker.entropy.uuid()}"
@@ -61,7 +61,7 @@ class _Leasing:
             raise topic_not_found(self._topic)
 
     def take(self, max_records: int, max_bytes: int) -> list[Delivery]:
-        """What there is; empty when ``woken`` will be set."""
+        """The next records; if there are none, ``woken`` will be set."""
         taken: list[Delivery] = []
         pending = self._pending
         while pending and len(taken) < max_records and max_bytes > 0:
@@ -71,7 +71,7 @@ class _Leasing:
         return taken
 
     def message(self, delivery: Delivery) -> bytes:
-        """What the worker gets."""
+        """The message for the client."""
         encoder = self._encoders.get(delivery.partition)
         if encoder is None:
             encoder = self._encoders[delivery.partition] = MessageEncoder(
@@ -81,7 +81,7 @@ class _Leasing:
         return record + encode_lease(delivery.attempts, delivery.lease_until_ms, delivery.last_error)
 
     def sent(self, taken: list[Delivery], size_bytes: int) -> None:
-        """The client's connection took these."""
+        """The connection accepted these records."""
         self._flow.records_out += len(taken)
         self._flow.bytes_out += size_bytes
 
@@ -89,7 +89,7 @@ class _Leasing:
 class Working(_Leasing):
     """A connected worker."""
 
-    def __init__(self, request: SubscribeRequest, call: Call, topic: Topic) -> None:
+    def __init__(self, request: SubscribeRequest, call: GrpcCall, topic: Topic) -> None:
         super().__init__(request, call, topic)
         consume = Consume(
             credit=_CREDIT,
@@ -104,7 +104,7 @@ class Working(_Leasing):
         self._has_sent = False
 
     async def ready(self) -> None:
-        """Be connected. A worker that was given records is not moved to another coordinator, which would send it the same ones again."""
+        """Connect to the queue. A worker that has received records is not moved to another coordinator, which would send them again."""
         error = self._stream.ended
         if error is not None:
             self._check_topic(error)
@@ -117,7 +117,7 @@ class Working(_Leasing):
         await self._stream.ready()
 
     def sent(self, taken: list[Delivery], size_bytes: int) -> None:
-        """Let as many follow."""
+        """Grant as many more."""
         super().sent(taken, size_bytes)
         self._has_sent = True
         self._stream.grant(len(taken))
@@ -128,17 +128,17 @@ class Working(_Leasing):
 
 
 class Polling(_Leasing):
-    """Takes a number of records; what it took stays leased when it ends."""
+    """Takes a number of records, which stay leased when the stream ends."""
 
-    def __init__(self, request: SubscribeRequest, call: Call, topic: Topic) -> None:
+    def __init__(self, request: SubscribeRequest, call: GrpcCall, topic: Topic) -> None:
         super().__init__(request, call, topic)
-        self._is_asking = False
+        self._is_leasing = False
         self._cancel: Cancel | None = None
         self._error: PenstockError | None = None
         self._failing_since: float | None = None
 
     async def ready(self) -> None:
-        """Return at once, unless no coordinator could be asked; PenstockError when there is none for too long."""
+        """Return at once, or in a moment if there was no coordinator. PenstockError if there is none for too long."""
         error, self._error = self._error, None
         if error is None:
             return
@@ -149,23 +149,23 @@ class Polling(_Leasing):
         if error.reason not in MOVED or now - self._failing_since >= _SECONDS_WITHOUT_COORDINATOR_MAX:
             raise error
         self._call.serving.require_running()
-        await asyncio.sleep(AGAIN_SECONDS)
+        await asyncio.sleep(RETRY_SECONDS)
 
     def take(self, max_records: int, max_bytes: int) -> list[Delivery]:
-        """What there is; empty when ``woken`` will be set. Asks for no more than it is asked for."""
-        if not self._pending and not self._is_asking:
-            self._ask(max_records)
+        """The next records; if there are none, ``woken`` will be set. Leases no more than ``max_records``."""
+        if not self._pending and not self._is_leasing:
+            self._lease(max_records)
         return super().take(max_records, max_bytes)
 
-    def _ask(self, max_records: int) -> None:
-        # An empty answer may mean that the topic is gone.
+    def _lease(self, max_records: int) -> None:
+        # The answer may be empty because the topic was deleted.
         self._check_topic(None)
         lease = Lease(self._topic, self._group, self.consumer_id, max_records, self._lease_ms, _WAIT_MS)
-        self._is_asking = True
+        self._is_leasing = True
         self._cancel = self._call.broker.begin(lease, self._call.caller, self._answered)
 
     def _answered(self, found: tuple[Delivery, ...] | PenstockError) -> None:
-        self._is_asking = False
+        self._is_leasing = False
         if isinstance(found, PenstockError):
             self._error = found
             self.woken.set()
@@ -179,13 +179,13 @@ class Polling(_Leasing):
             self._cancel()
 
 
-def leasing(request: SubscribeRequest, call: Call, topic: Topic) -> Working | Polling:
+def leasing(request: SubscribeRequest, call: GrpcCall, topic: Topic) -> Working | Polling:
     """A subscription that works a queue."""
     return (Polling if request.max_messages else Working)(request, call, topic)
 
 
-def lease_ms_of(call: Call, lease_ms: int) -> int:
-    """A lease that the broker gives."""
+def lease_ms_of(call: GrpcCall, lease_ms: int) -> int:
+    """The duration of a lease; INVALID_REQUEST if it is out of range."""
     longest_ms = call.broker.queues.settings.lease_ms_max
     if not 0 < lease_ms <= longest_ms:
         raise PenstockError(

@@ -1,8 +1,8 @@
 """Publish and PublishStream.
 
-Invariant of a stream: frames are appended in the order in which they come, and answered in that order, each once all its records
-are committed or refused. At most ``GRPC_PENDING_FRAMES_MAX`` frames wait for their commit, and no other frame when they have ``GRPC_PENDING_RECORDS_MAX``
-records; above that nothing more is read, and gRPC's flow control lets the client wait.
+Invariant of a stream: frames are appended in the order in which they arrive, and answered in that order, each once all its records
+are committed or refused. At most ``GRPC_PENDING_FRAMES_MAX`` frames wait for their commit, and no further frame once they have
+``GRPC_PENDING_RECORDS_MAX`` records. Above these limits nothing is read, and gRPC's flow control makes the client wait.
 """
 
 import asyncio
@@ -12,11 +12,12 @@ from functools import partial
 from typing import Final
 
 from penstock.core.operations.handling import awaited
-from penstock.core.publish import NewRecord, Placed, PublishDone, Results
-from penstock.errors import PenstockError, Reason
-from penstock.gateways.grpc.call import Call, Garbled
-from penstock.gateways.grpc.errors import code_of, details_of, worded
+from penstock.core.publish import NewRecord, PublishDone, Results
+from penstock.errors import PenstockError
+from penstock.gateways.grpc.call import GrpcCall, UndecodableRequest
+from penstock.gateways.grpc.errors import code_of, details_of, translated
 from penstock.gateways.grpc.records import new_record
+from penstock.gateways.publishing import publish_by_topic
 from penstock.limits import GRPC_PENDING_FRAMES_MAX, GRPC_PENDING_RECORDS_MAX
 from penstock.types import Acks
 from penstock.wire.mq.ids import MessageIds
@@ -31,8 +32,8 @@ from penstock.wire.mq.mq_generated import (
 _NOWHERE: Final = -1
 
 
-async def publish(request: PublishRequest, call: Call) -> PublishResponse:
-    """Answered once the record is committed."""
+async def publish(request: PublishRequest, call: GrpcCall) -> PublishResponse:
+    """Publish a record; answered once it is committed."""
     name, broker = request.topic, call.broker
     topic, records = broker.topics.get(name), (new_record(request),)
     results = await awaited(partial(broker.publisher.publish, call.caller, name, records, Acks.ALL))
@@ -49,8 +50,8 @@ async def publish(request: PublishRequest, call: Call) -> PublishResponse:
     )
 
 
-async def publish_stream(frames: "AsyncIterator[PublishFrame | Garbled]", call: Call) -> None:
-    """Two at work: one reads and appends, the other answers."""
+async def publish_stream(frames: "AsyncIterator[PublishFrame | UndecodableRequest]", call: GrpcCall) -> None:
+    """Read frames in one task, and answer them in the other."""
     stream = _PublishStream(call)
     with call.serving.stream(stream.wake):
         reader = asyncio.create_task(stream.read(frames))
@@ -63,71 +64,39 @@ async def publish_stream(frames: "AsyncIterator[PublishFrame | Garbled]", call: 
 
 
 class _Frame:
-    """One frame on its way; several topics may be in it, each published by itself."""
+    """One frame under way, whose records may be for several topics."""
 
-    __slots__ = ("_left", "count", "frame_id", "results", "stream", "topics")
+    __slots__ = ("count", "frame_id", "is_done", "results", "stream", "topics")
 
     def __init__(self, stream: "_PublishStream", frame: PublishFrame) -> None:
         self.stream = stream
         self.frame_id = frame.id
-        self.results: list[Placed | PenstockError] = []
-        self.topics: list[str] = []
-        self._left = 0
-        records = frame.records
-        self.count = len(records)
-        if not records:
-            return
-        named = [request.topic or frame.topic for request in records]
-        first = named[0]
-        if all(name == first for name in named):
-            self.topics = [first]
-            self._left = 1
-            self._publish(first, records, None)
-        else:
-            self._publish_each(named, records)
-
-    @property
-    def done(self) -> bool:
-        """Whether every record of it is settled."""
-        return not self._left
-
-    def _publish_each(self, named: list[str], records: Sequence[PublishRequest]) -> None:
-        self.topics = named
-        self.results = [PenstockError(Reason.UNKNOWN)] * len(named)
-        places: dict[str, list[int]] = {}
-        for at, name in enumerate(named):
-            places.setdefault(name, []).append(at)
-        self._left = len(places)
-        for name, at_these in places.items():
-            self._publish(name, [records[at] for at in at_these], at_these)
-
-    def _publish(self, topic: str, requests: Sequence[PublishRequest], places: list[int] | None) -> None:
-        call = self.stream.call
-        settle: PublishDone = partial(self._settle, places)
+        self.results: Results = []
+        requests = frame.records
+        self.count = len(requests)
+        self.topics = topics = [request.topic or frame.topic for request in requests]
+        self.is_done = False
+        """Whether every record is committed or refused."""
+        done: PublishDone = self._settle
         try:
             records = [new_record(request) for request in requests]
         except PenstockError:
-            records, settle = _without_bad(requests, settle)
-        try:
-            call.broker.publisher.publish(call.caller, topic, records, Acks.ALL, settle)
-        except PenstockError as error:
-            settle([error] * len(records))
-
-    def _settle(self, places: list[int] | None, results: Results) -> None:
-        if places is None:
-            self.results = results
+            topics, records, done = _without_invalid(topics, requests, done)
+        if records:
+            publish_by_topic(stream.call.broker.publisher, stream.call.caller, topics, records, done)
         else:
-            for at, result in zip(places, results, strict=True):
-                self.results[at] = result
-        self._left -= 1
-        if not self._left:
-            self.stream.wake()
+            done([])
+
+    def _settle(self, results: Results) -> None:
+        self.results = results
+        self.is_done = True
+        self.stream.wake()
 
     def response(self) -> PublishFrameResponse:
-        """One place for each record."""
+        """The response, with a place for each record."""
         results = self.results
         try:
-            # The usual frame has no failure, and then this is all.
+            # Nearly always, no record failed.
             return PublishFrameResponse(
                 partitions=[placed.partition for placed in results],  # type: ignore[union-attr]
                 offsets=[placed.offset for placed in results],  # type: ignore[union-attr]
@@ -140,8 +109,7 @@ class _Frame:
         response = PublishFrameResponse(id=self.frame_id)
         for at, result in enumerate(self.results):
             if isinstance(result, PenstockError):
-                topic = self.topics[at] if len(self.topics) > 1 else self.topics[0]
-                error = worded(result, self.stream.call.broker.topics, topic)
+                error = translated(result, self.stream.call.broker.topics, self.topics[at])
                 response.partitions.append(_NOWHERE)
                 response.offsets.append(_NOWHERE)
                 response.failures.append(
@@ -153,27 +121,31 @@ class _Frame:
         return response
 
 
-def _without_bad(requests: Sequence[PublishRequest], settle: PublishDone) -> tuple[list[NewRecord], PublishDone]:
-    """A record that is none is refused alone: the others, and what puts the refusals between their results."""
+def _without_invalid(
+    topics: Sequence[str], requests: Sequence[PublishRequest], done: PublishDone
+) -> tuple[list[str], list[NewRecord], PublishDone]:
+    """The topics and the records of the valid requests, and what adds the errors of the others to their results."""
     refused: dict[int, PenstockError] = {}
+    valid_topics: list[str] = []
     records: list[NewRecord] = []
     for at, request in enumerate(requests):
         try:
             records.append(new_record(request))
+            valid_topics.append(topics[at])
         except PenstockError as error:
             refused[at] = error
 
-    def settle_all(results: Results) -> None:
+    def done_with_all(results: Results) -> None:
         others = iter(results)
-        settle([refused[at] if at in refused else next(others) for at in range(len(requests))])
+        done([refused[at] if at in refused else next(others) for at in range(len(requests))])
 
-    return records, settle_all
+    return valid_topics, records, done_with_all
 
 
 class _PublishStream:
     """The frames of one client."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: GrpcCall) -> None:
         self.call: Final = call
         self._pending: deque[_Frame] = deque()
         self._pending_records = 0
@@ -181,20 +153,20 @@ class _PublishStream:
         self._room = asyncio.Event()
 
     def wake(self) -> None:
-        """A frame is settled, the reader is at its end, or the broker stops."""
+        """A frame is done, the client has sent its last frame, or the broker stops."""
         self._woken.set()
 
-    async def read(self, frames: "AsyncIterator[PublishFrame | Garbled]") -> None:
-        """Append what comes, as far as there is room. Bytes that are no frame end the stream, behind the answers to what came before."""
+    async def read(self, frames: "AsyncIterator[PublishFrame | UndecodableRequest]") -> None:
+        """Append frames, within the limits. An invalid frame ends the stream, after the answers to the frames before it."""
         pending, serving = self._pending, self.call.serving
         async for frame in frames:
             if serving.stopping:
                 return
-            if isinstance(frame, Garbled):
+            if isinstance(frame, UndecodableRequest):
                 raise frame.refusal
             pending.append(_Frame(self, frame))
             self._pending_records += pending[-1].count
-            if pending[0].done:
+            if pending[0].is_done:
                 self._woken.set()
             while len(pending) >= GRPC_PENDING_FRAMES_MAX or self._pending_records >= GRPC_PENDING_RECORDS_MAX:
                 self._room.clear()
@@ -204,7 +176,7 @@ class _PublishStream:
         """Answer in order until the client has sent its last frame, or the broker stops."""
         pending, write, serving = self._pending, self.call.context.write, self.call.serving
         while True:
-            while pending and pending[0].done:
+            while pending and pending[0].is_done:
                 frame = pending.popleft()
                 self._pending_records -= frame.count
                 self._room.set()

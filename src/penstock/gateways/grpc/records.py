@@ -1,6 +1,6 @@
-"""From what a publisher sends to a record. The way back is ``wire/mq/messages.py``.
+"""From a publisher's message to a record. ``wire/mq/messages.py`` has the other direction.
 
-A header's value is a string in the API and bytes in a record; one that is no text comes as base64, with its name in
+A header's value is a string in the API and bytes in a record. One that is not UTF-8 is base64, and its name is in
 ``base64_headers``.
 """
 
@@ -12,8 +12,8 @@ from penstock.wire.mq.mq_generated import PublishRequest
 
 
 def new_record(request: PublishRequest) -> NewRecord:
-    """What a publisher sent. PenstockError when it is no record."""
-    # Each question to a message costs a tenth of a microsecond: the rarer ones are asked only where they can matter.
+    """The record that a publisher sent. PenstockError if it is invalid."""
+    # Each access to a message takes a tenth of a microsecond, so rare fields are read only where they can matter.
     value: bytes | None = request.payload
     if not value and request.tombstone:
         value = None
@@ -43,5 +43,5 @@ def _decoded(name: str, value: str) -> bytes:
         return bytes_of(value, BASE64)
     except ValueError:
         raise PenstockError(
-            Reason.INVALID_RECORD, f"header {name[:64]!r} is listed in base64_headers, but is not base64"
+            Reason.INVALID_RECORD, f"Header {name[:64]!r} is listed in base64_headers, but is not base64"
         ) from None

@@ -1,6 +1,6 @@
-"""The calls of the service, and what is done around each: a refusal becomes a status, a mistake of ours INTERNAL and a line in the log.
+"""The table of calls, and what every call has in common: an error of the core becomes a status, a bug INTERNAL and a log entry.
 
-Nothing that a client sends, and no mistake in a handler, gets past here: the broker goes on.
+Nothing that a client sends, and no bug in a handler, gets past this module: the broker continues.
 """
 
 import logging
@@ -12,9 +12,9 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.grpc import groups, leases, publish, status, subscribe, topics
-from penstock.gateways.grpc.call import Call, Garbled, Serving
-from penstock.gateways.grpc.errors import code_of, details_of, worded
+from penstock.gateways.grpc import groups, publish, queues, subscribe, topics
+from penstock.gateways.grpc.call import GrpcCall, Serving, UndecodableRequest
+from penstock.gateways.grpc.errors import code_of, details_of, translated
 from penstock.types import Gateway
 from penstock.wire.mq import mq_generated as mq
 
@@ -24,23 +24,23 @@ SERVICE: Final = mq.DESCRIPTOR.services_by_name["MessageQueueService"].full_name
 
 
 _Serve = Callable[[Any, Any], Awaitable[Any]]
-"""What grpc calls with a request, or an iterator of them, and the call's context."""
+"""Called by grpc with a request, or an iterator of them, and the context of the call."""
 
 
 class Unary(NamedTuple):
-    """One message in, one out."""
+    """A call with one request and one response."""
 
     request: Any
-    handle: Callable[[Any, Call], Awaitable[Any]]
+    handle: Callable[[Any, GrpcCall], Awaitable[Any]]
 
 
 class Streaming(NamedTuple):
-    """Writes its messages itself, through the call's context."""
+    """A call that writes its responses itself, through its context."""
 
     request: Any
-    handle: Callable[[Any, Call], Awaitable[None]]
+    handle: Callable[[Any, GrpcCall], Awaitable[None]]
     requests: bool = False
-    """Whether the client streams too."""
+    """Whether the client sends a stream, too."""
 
 
 CALLS: Final[Mapping[str, Unary | Streaming]] = {
@@ -50,19 +50,19 @@ CALLS: Final[Mapping[str, Unary | Streaming]] = {
     "CommitOffset": Unary(mq.CommitOffsetRequest, groups.commit_offset),
     "PublishStream": Streaming(mq.PublishFrame, publish.publish_stream, requests=True),
     "SubscribeBatch": Streaming(mq.SubscribeRequest, subscribe.subscribe_batch),
-    "Ack": Unary(mq.AckRequest, leases.ack),
-    "Nack": Unary(mq.NackRequest, leases.nack),
-    "Extend": Unary(mq.ExtendRequest, leases.extend),
+    "Ack": Unary(mq.AckRequest, queues.ack),
+    "Nack": Unary(mq.NackRequest, queues.nack),
+    "Extend": Unary(mq.ExtendRequest, queues.extend),
     "ListTopics": Unary(mq.ListTopicsRequest, topics.list_topics),
     "DeleteTopic": Unary(mq.DeleteTopicRequest, topics.delete_topic),
-    "TopicStats": Unary(mq.TopicStatsRequest, status.topic_stats),
-    "GroupStatus": Unary(mq.GroupStatusRequest, status.group_status),
-    "DeliveryStatus": Unary(mq.DeliveryStatusRequest, status.delivery_status),
+    "TopicStats": Unary(mq.TopicStatsRequest, topics.topic_stats),
+    "GroupStatus": Unary(mq.GroupStatusRequest, groups.group_status),
+    "DeliveryStatus": Unary(mq.DeliveryStatusRequest, queues.delivery_status),
 }
 
 
 def handlers(serving: Serving) -> Any:
-    """What a grpc server is given."""
+    """The handlers for a grpc server."""
     return grpc.method_handlers_generic_handler(
         SERVICE, {name: _handler(name, call, serving) for name, call in CALLS.items()}
     )
@@ -82,11 +82,11 @@ def _decode(name: str, decode: Callable[[bytes], Any], raw: bytes) -> Any:
     try:
         return decode(raw)
     except DecodeError as error:
-        return Garbled(name, str(error))
+        return UndecodableRequest(name, str(error))
 
 
 def _encode(message: Any) -> bytes:
-    # What there are many of is encoded already.
+    # Frequent messages are encoded already.
     encoded: bytes = message if isinstance(message, bytes) else message.SerializeToString()
     return encoded
 
@@ -98,11 +98,11 @@ def _unary(name: str, unary: Unary, serving: Serving) -> _Serve:
     async def serve(request: Any, context: Any) -> Any:
         began = now()
         try:
-            if type(request) is Garbled:
+            if type(request) is UndecodableRequest:
                 raise request.refusal
             with serving.call():
-                response = await handle(request, Call(serving, context))
-        except Exception as error:  # noqa: BLE001  # this is the place where mistakes end
+                response = await handle(request, GrpcCall(serving, context))
+        except Exception as error:  # noqa: BLE001  # bugs are logged, and the broker continues
             status = _status(name, request, error, serving)
         else:
             latency.observe(now() - began)
@@ -119,13 +119,13 @@ def _streaming(name: str, streaming: Streaming, serving: Serving) -> _Serve:
 
     async def serve(request: Any, context: Any) -> None:
         try:
-            if type(request) is Garbled:
+            if type(request) is UndecodableRequest:
                 raise request.refusal
-            await handle(request, Call(serving, context))
+            await handle(request, GrpcCall(serving, context))
         except grpc.aio.InternalError:
-            # What was written could not be sent: the client is gone, and the cancellation is on its way.
+            # The client has disconnected, and the call is about to be cancelled.
             return
-        except Exception as error:  # noqa: BLE001  # this is the place where mistakes end
+        except Exception as error:  # noqa: BLE001  # bugs are logged, and the broker continues
             status = _status(name, request, error, serving)
         else:
             return
@@ -139,15 +139,15 @@ def _status(name: str, request: Any, error: Exception, serving: Serving) -> tupl
         logger.error("%s failed", name, exc_info=error)
         error = PenstockError(Reason.UNKNOWN, "The broker had an internal error. See its log.")
     elif error.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION:
-        error = _worded(request, error, serving)
+        error = _translated(request, error, serving)
     serving.broker.meters.request_errors.add((Gateway.GRPC.value, error.reason.name))
     return code_of(error.reason), details_of(error)
 
 
-def _worded(request: Any, error: PenstockError, serving: Serving) -> PenstockError:
-    """A topic or a partition that does not exist, in the words of the API, except for a partition that a publisher chose."""
+def _translated(request: Any, error: PenstockError, serving: Serving) -> PenstockError:
+    """The API's own error for an unknown topic or partition, except for a partition that a publisher chose."""
     topic = request.name if hasattr(request, "name") else getattr(request, "topic", None)
     if topic is None or (isinstance(request, mq.DeliveryStatusRequest) and request.message_id):
         return error
     chosen = isinstance(request, mq.PublishRequest)
-    return worded(error, serving.broker.topics, topic, 0 if chosen else getattr(request, "partition", 0))
+    return translated(error, serving.broker.topics, topic, 0 if chosen else getattr(request, "partition", 0))

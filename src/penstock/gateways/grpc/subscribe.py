@@ -1,13 +1,13 @@
-"""Subscribe and SubscribeBatch: a source of records, and a client that takes them at its own pace.
+"""Subscribe and SubscribeBatch: records from one of three kinds of subscriptions, at the pace of their client.
 
-A source is asked for more only when the client's connection has taken what it gave before, so a slow reader costs the broker
-one portion of records and what gRPC's flow control lets through.
+More records are taken only when the connection has accepted the ones before, so a slow reader costs the broker one portion of
+records, and what gRPC's flow control lets through.
 """
 
 import asyncio
 from typing import Any, Final, Protocol
 
-from penstock.gateways.grpc.call import Call
+from penstock.gateways.grpc.call import GrpcCall
 from penstock.gateways.grpc.following import Following, ends_for
 from penstock.gateways.grpc.leasing import leasing
 from penstock.limits import GRPC_BATCH_BYTES_MAX, GRPC_BATCH_RECORDS_MAX
@@ -17,38 +17,38 @@ from penstock.wire.mq.mq_generated import SubscribeRequest
 
 _BATCH_RECORDS_DEFAULT: Final = 500
 _SINGLES_RECORDS: Final = 64
-"""Records taken at a time for a stream of single ones: enough to make the taking cheap."""
+"""Records taken at a time for a stream of single records: enough to make this cheap."""
 CONSUMER_ID: Final = "consumer-id"
-"""In the initial metadata, which is sent as soon as the subscription is open."""
+"""The name in the initial metadata, which is sent as soon as the subscription is open."""
 
 
-class Source(Protocol):
-    """Where a subscription's records come from. ``ready`` is awaited before each ``take``."""
+class Subscription(Protocol):
+    """One subscription. ``ready`` is awaited before each ``take``."""
 
     @property
     def consumer_id(self) -> str:
-        """Who subscribes."""
+        """The id of the consumer."""
         ...
 
     @property
     def woken(self) -> asyncio.Event:
-        """Set when :meth:`take` may have more, or a refusal."""
+        """Set when :meth:`take` may return records or raise an error."""
         ...
 
     async def ready(self) -> None:
-        """Open it, or open again what has ended at another node; return at once while it is open."""
+        """Open the subscription, or open it again after its coordinator has moved; return at once if it is open."""
         ...
 
     def take(self, max_records: int, max_bytes: int) -> list[Any]:
-        """What there is; empty when ``woken`` will be set. PenstockError when there will never be more."""
+        """The next records; if there are none, ``woken`` will be set. PenstockError if there will never be more."""
         ...
 
     def message(self, taken: Any) -> bytes | None:
-        """The message that the subscriber gets; None when it is not this subscription's any more."""
+        """The message for the client; None if the record no longer belongs to this subscription."""
         ...
 
     def sent(self, taken: list[Any], size_bytes: int) -> None:
-        """The client's connection took these."""
+        """The connection accepted these records."""
         ...
 
     def close(self) -> None:
@@ -56,70 +56,70 @@ class Source(Protocol):
         ...
 
 
-async def subscribe(request: SubscribeRequest, call: Call) -> None:
-    """One record a message."""
+async def subscribe(request: SubscribeRequest, call: GrpcCall) -> None:
+    """Send each record in a message of its own."""
     write = call.context.write
 
-    async def send(source: Source, taken: list[Any]) -> int:
+    async def send(subscription: Subscription, taken: list[Any]) -> int:
         count = 0
         for item in taken:
-            message = source.message(item)
+            message = subscription.message(item)
             if message is not None:
                 await write(message)
-                source.sent([item], len(message))
+                subscription.sent([item], len(message))
                 count += 1
         return count
 
     await _serve(request, call, _SINGLES_RECORDS, send)
 
 
-async def subscribe_batch(request: SubscribeRequest, call: Call) -> None:
-    """Many records a message."""
+async def subscribe_batch(request: SubscribeRequest, call: GrpcCall) -> None:
+    """Send many records in each message."""
     write = call.context.write
 
-    async def send(source: Source, taken: list[Any]) -> int:
-        messages = [(item, message) for item in taken if (message := source.message(item)) is not None]
+    async def send(subscription: Subscription, taken: list[Any]) -> int:
+        messages = [(item, message) for item in taken if (message := subscription.message(item)) is not None]
         if messages:
             frame = encode_frame(message for _, message in messages)
             await write(frame)
-            source.sent([item for item, _ in messages], len(frame))
+            subscription.sent([item for item, _ in messages], len(frame))
         return len(messages)
 
     wanted = request.max_batch or _BATCH_RECORDS_DEFAULT
     await _serve(request, call, min(wanted, GRPC_BATCH_RECORDS_MAX), send)
 
 
-async def _serve(request: SubscribeRequest, call: Call, portion: int, send: Any) -> None:
+async def _serve(request: SubscribeRequest, call: GrpcCall, portion: int, send: Any) -> None:
     serving = call.serving
     await call.broker.do(FollowTopic(request.topic), call.caller)
     topic = call.broker.topics.require(request.topic)
-    source: Source
+    subscription: Subscription
     if request.lease_ms:
-        source = leasing(request, call, topic)
+        subscription = leasing(request, call, topic)
     else:
-        source = Following(request, call, topic, await ends_for(request, call))
+        subscription = Following(request, call, topic, await ends_for(request, call))
     try:
-        with serving.stream(source.woken.set):
-            await source.ready()
-            await call.context.send_initial_metadata((_named(source.consumer_id),))
+        with serving.stream(subscription.woken.set):
+            await subscription.ready()
+            await call.context.send_initial_metadata((_metadata_of(subscription.consumer_id),))
             left = request.max_messages
             while True:
-                source.woken.clear()
-                await source.ready()
-                taken = source.take(min(portion, left) if request.max_messages else portion, GRPC_BATCH_BYTES_MAX)
+                subscription.woken.clear()
+                await subscription.ready()
+                taken = subscription.take(min(portion, left) if request.max_messages else portion, GRPC_BATCH_BYTES_MAX)
                 if taken:
-                    left -= await send(source, taken)
+                    left -= await send(subscription, taken)
                     if request.max_messages and left <= 0:
                         return
                 else:
-                    await source.woken.wait()
+                    await subscription.woken.wait()
                 serving.require_running()
     finally:
-        source.close()
+        subscription.close()
 
 
-def _named(consumer_id: str) -> tuple[str, str | bytes]:
-    """Metadata is ASCII, except where its name says that it is bytes."""
+def _metadata_of(consumer_id: str) -> tuple[str, str | bytes]:
+    """The consumer id as metadata, which is ASCII unless its name ends in -bin."""
     if consumer_id.isascii() and consumer_id.isprintable():
         return CONSUMER_ID, consumer_id
     return f"{CONSUMER_ID}-bin", consumer_id.encode()

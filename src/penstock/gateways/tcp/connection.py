@@ -1,10 +1,10 @@
-"""One client's connection: lines are applied in the order they came, and answered in that order.
+"""One client's connection: lines are handled and answered in the order in which they arrive.
 
-All lines of one received piece are handled at once, and everything that is ready leaves with one send at the end of the
-loop's turn. A client sees what it would see if it waited for each answer before its next request, however many it sends ahead:
-produce lines and commits do not wait for each other to be durable, but whatever could see them waits for them.
+All lines that arrive together are handled at once, and all answers that are ready are sent in one write at the end of the event
+loop's turn. A client may send lines without waiting for answers, and gets the same answers as if it had waited for each: produce lines
+and commits do not wait until the ones before them are durable, but all requests that could read their results do.
 
-Nothing here grows without bound: reading pauses while too many lines are unanswered, or the client takes no answers.
+Nothing grows without bound: reading pauses while too many lines are unanswered, or the client does not read its answers.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.publish import NewRecord
+from penstock.core.publish import NewRecord, Placed, Results
 from penstock.errors import PenstockError
 from penstock.gateways.connections import ClientConnection
-from penstock.gateways.tcp.answers import refusal
+from penstock.gateways.publishing import publish_by_topic
+from penstock.gateways.tcp.answers import Failure, Success, encode_lines, failure, produced
 from penstock.gateways.tcp.errors import INTERNAL_ERROR, LINE_TOO_LONG, Refused, text_for
-from penstock.gateways.tcp.handlers import HANDLERS, Asking, line_of, metrics
-from penstock.gateways.tcp.produce import ProduceRun
+from penstock.gateways.tcp.handlers import HANDLERS, Command, line_of, metrics
 from penstock.gateways.tcp.requests import Request, new_record, parse
 from penstock.types import Gateway
 from penstock.wire.jsonlines import Line, LineSplitter
@@ -32,11 +32,11 @@ _PRODUCE: Final = "produce"
 _COMMIT: Final = "commit"
 _METRICS: Final = "metrics"
 _KEPT_BYTES_FREE: Final = 16 * 1024
-"""A line of this length every client may have on its way, however many there are."""
+"""An incomplete line of this size is always allowed, however many clients there are."""
 
 
 class Slot:
-    """A place in the order of answers, for one line or more, empty until they are ready."""
+    """A place in the order of answers, for one or more lines. ``data`` is None until the answers are ready."""
 
     __slots__ = ("_connection", "api", "arrived", "data", "lines")
 
@@ -48,48 +48,48 @@ class Slot:
         self.data: bytes | None = None
 
     def complete(self, data: bytes) -> None:
-        """These are the answers; they leave when those before them have."""
+        """Set the answers; they are sent after those before them."""
         assert self.data is None
         self.data = data
         self._connection.completed(self)
 
 
 class TcpConnection(ClientConnection, asyncio.Protocol):
-    """Lines in, handlers called, lines out."""
+    """One client."""
 
     def __init__(self, gateway: "TcpGateway") -> None:
         super().__init__(Gateway.TCP, gateway.turn, gateway.broker.clock.monotonic_ms())
         self.gateway: Final = gateway
         self.broker: Final = gateway.broker
         self.arrived = 0.0
-        """When bytes last came: lines that came together share it."""
+        """When bytes last arrived; lines that arrived together share it."""
         self._bounds: Final = gateway.bounds
         self._splitter = LineSplitter(gateway.settings.line_bytes_max)
         self._kept_bytes = 0
         self._backlog: deque[Line] = deque()
         self._out: deque[bytes | Slot] = deque()
         self._held_bytes = 0
-        """Of answers that are ready and not sent."""
+        """Of answers that are ready, but not sent."""
         self._pending_lines = 0
         """Lines whose answers are not ready."""
         self._under_way = {_PRODUCE: 0, _COMMIT: 0}
         self._working = False
-        """A request whose answer takes time holds up those that follow."""
+        """A request is under way that those after it wait for."""
         self._closing = False
 
-    # The event loop's side.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there."""
+        """A client has connected."""
         opened = self._open(transport, self._bounds.pending_output_bytes_max)
         refused = self.gateway.admit(self)
         if refused is not None:
             self._closing = True
-            opened.write(refusal(refused))
+            opened.write(failure(refused))
             opened.close()
 
     def connection_lost(self, _: Exception | None) -> None:
-        """The client is gone; what it waits for is dropped, what it produced stays, and what was begun comes to its end."""
+        """The client has disconnected: its answers are dropped, and requests that were begun are completed."""
         self._closing = True
         self.gateway.forget(self)
         self._keep(0)
@@ -97,7 +97,7 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         self._out.clear()
 
     def data_received(self, data: bytes) -> None:
-        """The next bytes are there."""
+        """Bytes have arrived."""
         if self._closing:
             return
         self._active = True
@@ -112,14 +112,14 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
             self._run()
 
     def _keep(self, kept_bytes: int) -> bool:
-        """Whether a line that has not ended may be kept, with all those of other clients."""
+        """Whether this much of an incomplete line may be kept, besides those of other clients."""
         gateway = self.gateway
         gateway.kept_bytes += kept_bytes - self._kept_bytes
         self._kept_bytes = kept_bytes
         return kept_bytes <= _KEPT_BYTES_FREE or gateway.kept_bytes <= self._bounds.kept_bytes_max
 
     def eof_received(self) -> bool:
-        """The client has said all: it gets its answers, then the connection ends."""
+        """The client sends no more: it gets its answers, then the connection is closed."""
         self._ended = True
         if not self._closing:
             self._backlog += self._splitter.end()
@@ -127,29 +127,29 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         return True
 
     def pause_writing(self) -> None:
-        """The client takes its answers too slowly."""
+        """The client reads its answers too slowly."""
         self._choked = True
         self._update_reading()
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """The client has read its answers."""
         self._choked = False
         self._run()
 
     @property
     def is_busy(self) -> bool:
-        """Whether an answer is still to be made, and not just to be taken."""
+        """Whether an answer is not ready yet."""
         return self._pending_lines > 0 or self._working
 
     @property
     def unsent_bytes(self) -> int:
-        """Of answers that the client has not taken."""
+        """Of answers that the client has not read."""
         return self._held_bytes + (self._transport.get_write_buffer_size() if self._transport is not None else 0)
 
     # Requests.
 
     def _run(self) -> None:
-        """Apply what may be applied now."""
+        """Handle the lines that need not wait."""
         backlog, bounds = self._backlog, self._bounds
         while (
             backlog
@@ -168,15 +168,15 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         if self._paused or backlog:
             self._update_reading()
         if self._ended or self._closing:
-            self._leave_if_done()
+            self._close_if_done()
 
     def _take_produces(self) -> Request | None:
-        """Publish the produce lines that are next, all of them with one call; gives back the request behind them, if any."""
+        """Publish the next produce lines together. Returns the request after them, if there is one."""
         backlog = self._backlog
         room = self._bounds.pending_lines_max - self._pending_lines
         lines: list[Request] = []
         records: list[NewRecord] = []
-        behind: Request | None = None
+        following: Request | None = None
         refused: Refused | None = None
         while backlog and room > len(lines):
             line = backlog[0]
@@ -185,7 +185,7 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
                     raise self._too_long()
                 request = parse(line)
                 if request.type != _PRODUCE:
-                    behind = request
+                    following = request
                     break
                 records.append(new_record(request))
             except Refused as error:
@@ -195,11 +195,23 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
             lines.append(request)
             backlog.popleft()
         if lines:
-            ProduceRun(self, lines, records).publish(self._reserve(_PRODUCE, len(lines)))
+            topics = [request.topic or "" for request in lines]
+            done = partial(self._produced, self._reserve(_PRODUCE, len(lines)), lines)
+            publish_by_topic(self.broker.publisher, self.caller, topics, records, done)
         if refused is not None:
             self.gateway.count_error(refused.kind)
-            self._answer(refusal(refused.text))
-        return behind
+            self._answer(failure(refused.text))
+        return following
+
+    def _produced(self, slot: Slot, lines: list[Request], results: Results) -> None:
+        answers: list[Success | Failure] = []
+        for request, result in zip(lines, results, strict=True):
+            if isinstance(result, Placed):
+                answers.append(produced(request, result))
+            else:
+                self.gateway.count_error(result.reason.name)
+                answers.append(Failure(False, text_for(result, self.broker, request.topic, request.partition, None)))
+        slot.complete(encode_lines(answers))
 
     def _too_long(self) -> Refused:
         most = self.gateway.settings.line_bytes_max
@@ -209,7 +221,7 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         )
 
     def _must_wait(self, request: Request) -> bool:
-        """Whether something before it has to be durable first, so that this request sees it."""
+        """Whether a request before this one must be durable first, because this one may read its result."""
         under_way = self._under_way
         return under_way[_PRODUCE] > 0 or (under_way[_COMMIT] > 0 and request.type != _COMMIT)
 
@@ -222,74 +234,67 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
             elif api == _COMMIT:
                 self._commit(request, HANDLERS[api](self, request))
             else:
-                self._ask(request, HANDLERS[api](self, request))
-        except (PenstockError, Refused) as error:
-            self._answer(self.refused(request, error))
-        except Exception as error:  # noqa: BLE001 - it is reported, and the connection outlives it
-            self._answer(self._bug(error))
+                self._begin(request, HANDLERS[api](self, request))
+        except Exception as error:  # noqa: BLE001 - bugs are logged, and the connection stays open
+            self._answer(self._failure(request, error))
 
-    def _ask(self, request: Request, asking: Asking) -> None:
-        """Answer at once if the result is there at once; otherwise what follows waits for it."""
+    def _begin(self, request: Request, command: Command) -> None:
+        """Carry out a request; those after it wait until it is answered."""
         self._working = True
         try:
-            self.broker.begin(asking.operation, self.caller, partial(self._done, request, asking))
+            self.broker.begin(command.operation, self.caller, partial(self._done, request, command))
         except BaseException as error:
             self._working = False
-            if isinstance(error, PenstockError) and error.reason in asking.forgiven:
-                self._answer(asking.line(None))
+            if isinstance(error, PenstockError) and error.reason in command.forgiven:
+                self._answer(command.line(None))
                 return
             raise
 
-    def _done(self, request: Request, asking: Asking, found: object) -> None:
-        data = self._line(request, asking, found)
+    def _done(self, request: Request, command: Command, found: object) -> None:
+        data = self._line(request, command, found)
         self._working = False
         self.gateway.observe(request.type or "", perf_counter() - self.arrived, 1)
         self._answer(data)
 
-    def _line(self, request: Request, asking: Asking, found: object) -> bytes:
+    def _line(self, request: Request, command: Command, found: object) -> bytes:
         try:
-            return line_of(asking, found)
-        except (PenstockError, Refused) as error:
-            return self.refused(request, error)
-        except Exception as error:  # noqa: BLE001 - it is reported, and the connection outlives it
-            return self._bug(error)
+            return line_of(command, found)
+        except Exception as error:  # noqa: BLE001 - bugs are logged, and the connection stays open
+            return self._failure(request, error)
 
-    def _commit(self, request: Request, asking: Asking) -> None:
+    def _commit(self, request: Request, command: Command) -> None:
         slot = self._reserve(_COMMIT, 1)
 
         def done(found: object) -> None:
-            slot.complete(self._line(request, asking, found))
+            slot.complete(self._line(request, command, found))
 
         try:
-            self.broker.begin(asking.operation, self.caller, done)
+            self.broker.begin(command.operation, self.caller, done)
         except PenstockError:
             self._withdraw(slot)
             raise
 
     async def _work(self, request: Request, work: Coroutine[object, object, bytes]) -> None:
-        """Something that takes time and holds up what follows."""
+        """Wait for the answer to a request; those after it wait, too."""
         try:
             data = await work
-        except (PenstockError, Refused) as error:
-            data = self.refused(request, error)
-        except Exception as error:  # noqa: BLE001 - it is reported, and the connection outlives it
-            data = self._bug(error)
+        except Exception as error:  # noqa: BLE001 - bugs are logged, and the connection stays open
+            data = self._failure(request, error)
         self._working = False
         self.gateway.observe(request.type or "", perf_counter() - self.arrived, 1)
         self._answer(data)
 
-    def refused(self, request: Request, error: PenstockError | Refused) -> bytes:
-        """The line that says why not."""
+    def _failure(self, request: Request, error: Exception) -> bytes:
+        """The line for a request that failed, which is counted."""
+        if isinstance(error, PenstockError):
+            self.gateway.count_error(error.reason.name)
+            return failure(text_for(error, self.broker, request.topic, request.partition, request.offset))
         if isinstance(error, Refused):
             self.gateway.count_error(error.kind)
-            return refusal(error.text)
-        self.gateway.count_error(error.reason.name)
-        return refusal(text_for(error, self.broker, request.topic, request.partition, request.offset))
-
-    def _bug(self, error: Exception) -> bytes:
+            return failure(error.text)
         self.gateway.count_error(INTERNAL_ERROR)
         self.gateway.report_bug(self, error)
-        return refusal(f"Internal error: {type(error).__name__}; see the broker's log")
+        return failure(f"Internal error: {type(error).__name__}; see the broker's log")
 
     # Answers.
 
@@ -301,7 +306,7 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         return slot
 
     def _withdraw(self, slot: Slot) -> None:
-        """The last place is not needed: nothing was begun."""
+        """Remove the last place, because nothing was begun."""
         assert self._out[-1] is slot
         self._out.pop()
         self._pending_lines -= slot.lines
@@ -313,7 +318,7 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         self.ready()
 
     def completed(self, slot: Slot) -> None:
-        """The answers of a slot are there."""
+        """The answers of a slot are ready."""
         self._under_way[slot.api] -= 1
         self._pending_lines -= slot.lines
         self._held_bytes += len(slot.data or b"")
@@ -344,23 +349,23 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
     # Bounds.
 
     def _update_reading(self) -> None:
-        # What is left of the last piece must be applied before there is more.
+        # The lines that have arrived are handled before more are read.
         pause = self._choked or bool(self._backlog) or self._closing
         if pause is not self._paused and not self._ended:
             self._pause_reading(pause)
 
     def look_after(self, monotonic_ms: int) -> None:
-        """Once a second: close what was silent too long."""
+        """Once a second: close the connection if it is idle."""
         self._close_if_idle(monotonic_ms, self.gateway.limits.connection_idle_ms_max, is_busy=self.is_busy)
 
     def close(self) -> None:
-        """Take no more lines; go once everything begun is answered."""
+        """Take no more lines, and disconnect once everything begun is answered."""
         self._closing = True
         self._backlog.clear()
         self._update_reading()
-        self._leave_if_done()
+        self._close_if_done()
 
-    def _leave_if_done(self) -> None:
+    def _close_if_done(self) -> None:
         done = not self._backlog and not self._out and not self._working
         if done and (self._ended or self._closing) and self._transport is not None:
             self._transport.close()

@@ -1,10 +1,10 @@
-"""What a client is told when something cannot be done: the texts of this API, and a sentence for everything else."""
+"""Error texts: those that this API fixes, and a sentence for all others."""
 
 from penstock.core.broker import Broker
 from penstock.errors import PenstockError, Reason
 
 _SHOWN_CHARS_MAX = 249
-"""Of what a client sent and gets back in an error: as long as a topic's name may be."""
+"""Of a client's text in an error: the longest topic name."""
 
 INVALID_JSON = "invalid_json"
 INVALID_FIELD = "invalid_field"
@@ -12,11 +12,11 @@ LINE_TOO_LONG = "line_too_long"
 UNKNOWN_TYPE = "unknown_type"
 TOO_MUCH_UNSENT = "too_much_unsent"
 INTERNAL_ERROR = "internal_error"
-"""How these are counted beside the reasons of the core."""
+"""The names of these errors in the metrics, besides the reasons of the core."""
 
 
 class Refused(Exception):
-    """A line that is no request, or one with a field missing or wrong. ``kind`` is how it is counted."""
+    """An invalid line. ``kind`` is the name of the error in the metrics."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -25,12 +25,12 @@ class Refused(Exception):
 
 
 def shown(text: str) -> str:
-    """What a client sent, short enough to be sent back."""
+    """A client's text, short enough for an error."""
     return text if len(text) <= _SHOWN_CHARS_MAX else f"{text[: _SHOWN_CHARS_MAX - 3]}..."
 
 
 def text_for(error: PenstockError, broker: Broker, topic: str | None, partition: int | None, offset: int | None) -> str:
-    """The error as this API says it, for a request that named these."""
+    """The error text for a request with these fields."""
     if error.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION and topic is not None:
         if partition is None or topic not in broker.topics:
             return f"TopicNotFound: {shown(topic)}"

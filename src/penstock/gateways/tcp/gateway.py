@@ -1,4 +1,4 @@
-"""The listener for JSON lines: its bounds, and how long each type of request takes."""
+"""The listener for JSON lines."""
 
 import socket
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from penstock.settings import LimitSettings, TcpSettings
 from penstock.types import Gateway
 
 _TAKE_SECONDS: Final = 1.0
-"""How long a stop waits for clients to take answers that are made."""
+"""How long a stop waits for clients to read their answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class TcpBounds:
-    """The bounds of this gateway that nobody configures."""
+    """The bounds of this gateway that are not configurable."""
 
     kept_bytes_max: int = limits.TCP_KEPT_BYTES_MAX
     pending_lines_max: int = limits.TCP_PENDING_LINES_MAX
@@ -30,7 +30,7 @@ class TcpBounds:
 
 
 class TcpGateway(ConnectionGateway[TcpConnection]):
-    """All connections of this node that speak JSON lines."""
+    """All clients that use JSON lines."""
 
     def __init__(
         self,
@@ -44,15 +44,15 @@ class TcpGateway(ConnectionGateway[TcpConnection]):
         self.settings: Final = settings
         self.bounds: Final = bounds or TcpBounds()
         self.kept_bytes = 0
-        """Of all lines that have not ended."""
+        """Of all incomplete lines."""
         self._latency: Final = {api: broker.meters.latency(Gateway.TCP, api) for api in FIELDS}
 
     async def start(self, listener: socket.socket) -> None:
-        """Listen on a bound socket, which is the gateway's from here on."""
+        """Listen on a bound socket, which the gateway owns from now on."""
         await self._listen(listener, lambda: TcpConnection(self))
 
     async def stop(self, grace_seconds: float) -> None:
-        """Accept nobody new, answer what is under way, then close everything."""
+        """Stop accepting, answer what is under way, then close everything."""
         self._close()
         if await self._drain(min(grace_seconds, _TAKE_SECONDS)):
             return
@@ -64,9 +64,9 @@ class TcpGateway(ConnectionGateway[TcpConnection]):
 
     @property
     def unsent_bytes(self) -> int:
-        """Of answers that their clients have not taken."""
+        """Of answers that clients have not read."""
         return sum(connection.unsent_bytes for connection in self._connections)
 
     def observe(self, api: str, seconds: float, count: int) -> None:
-        """So many requests of one type took so long."""
+        """Record the latency of ``count`` requests of one type."""
         self._latency[api].observe(seconds, count)

@@ -1,19 +1,11 @@
-"""The operation that each type of request asks for, and the answer to its result. Produce has a lane of its own (``produce.py``)."""
+"""The operation for each type of request, and the answer to its result. ``connection.py`` handles produce."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from penstock.core.partitions.reading import record_bytes
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.tcp.answers import (
-    Metrics,
-    answer,
-    deleted_answer,
-    group_answer,
-    partitions_answer,
-    record,
-    topic_answer,
-)
+from penstock.gateways.tcp.answers import answer, record
 from penstock.gateways.tcp.errors import INVALID_FIELD, TOO_MUCH_UNSENT, Refused
 from penstock.gateways.tcp.requests import Request
 from penstock.limits import KIB, PARTITIONS_PER_TOPIC_MAX
@@ -30,33 +22,35 @@ _LARGE_ANSWER_BYTES: Final = 64 * KIB
 _FORGIVEN: Final = frozenset({Reason.GROUP_ID_NOT_FOUND, Reason.UNKNOWN_CONSUMER})
 
 
-class Asking(NamedTuple):
-    """An operation, and the line for its result."""
+class Command(NamedTuple):
+    """The operation for a request, and the line for its result."""
 
     operation: Operation[Any]
     line: Callable[[Any], bytes]
     forgiven: frozenset[Reason] = frozenset()
-    """Refusals that are as good as a result of None."""
+    """Errors that count as a result of None."""
 
 
-Handler = Callable[["TcpConnection", Request], Asking]
+Handler = Callable[["TcpConnection", Request], Command]
 
 
-def create_topic(_: "TcpConnection", request: Request) -> Asking:
-    """A topic that exists with as many partitions is as good as a new one."""
+def create_topic(_: "TcpConnection", request: Request) -> Command:
+    """Create a topic, or do nothing if it exists with the same number of partitions."""
     topic, count = request.topic or "", 1 if request.partitions is None else request.partitions
     if not 1 <= count <= PARTITIONS_PER_TOPIC_MAX:
         raise Refused(INVALID_FIELD, f"Invalid partitions: a topic has 1 to {PARTITIONS_PER_TOPIC_MAX}, not {count}")
-    return Asking(CreateTopic(topic, count), lambda made: topic_answer(made.name, made.partition_count))
+    return Command(
+        CreateTopic(topic, count), lambda made: answer({"topic": made.name, "partitions": made.partition_count})
+    )
 
 
-def delete_topic(_: "TcpConnection", request: Request) -> Asking:
-    """With its records and all offsets."""
-    return Asking(DeleteTopic(request.topic or ""), deleted_answer)
+def delete_topic(_: "TcpConnection", request: Request) -> Command:
+    """Delete a topic with its records and offsets."""
+    return Command(DeleteTopic(request.topic or ""), lambda name: answer({"topic": name}))
 
 
-def fetch(connection: "TcpConnection", request: Request) -> Asking:
-    """Committed records from an offset on."""
+def fetch(connection: "TcpConnection", request: Request) -> Command:
+    """Read committed records from an offset on."""
     bounds = connection.gateway.bounds
     wanted = FETCH_MAX_DEFAULT if request.max is None else request.max
     if wanted < 1:
@@ -70,7 +64,7 @@ def fetch(connection: "TcpConnection", request: Request) -> Asking:
             )
         return answer({"records": [record(each.offset, each.timestamp, each.key, each.value) for each in found]})
 
-    return Asking(
+    return Command(
         ReadRecords(
             request.topic or "",
             request.partition or 0,
@@ -83,55 +77,59 @@ def fetch(connection: "TcpConnection", request: Request) -> Asking:
     )
 
 
-def commit(_: "TcpConnection", request: Request) -> Asking:
-    """Set the offset that the group reads next; answered once it is durable."""
+def commit(_: "TcpConnection", request: Request) -> Command:
+    """Set the offset that the group reads next; answered once it is stored."""
     group = request.group_id or ""
     operation = CommitOffset(group, request.topic or "", request.partition or 0, request.offset or 0)
-    return Asking(operation, lambda _: group_answer(group))
+    return Command(operation, lambda _: answer({"groupId": group}))
 
 
 async def metrics(connection: "TcpConnection", request: Request) -> bytes:
-    """What a partition holds; with a group, how far it is behind."""
+    """Show the offsets of a partition, and the lag of a group."""
     broker, topic, index, group = connection.broker, request.topic or "", request.partition or 0, request.group_id
-    begin, end = await _ends(connection, topic, index)
+    partition = await broker.do(DescribePartition(topic, index), connection.caller)
+    begin, end = partition.start_offset, partition.high_watermark
     committed = None
     if group:
         found = await broker.do(FetchOffsets(group, topic, index), connection.caller)
         committed = found[0].offset if found else None
-    return answer(Metrics(begin, end, end - begin, committed, end - (begin if committed is None else committed)))
+    return answer(
+        {
+            "beginOffset": begin,
+            "endOffset": end,
+            "size": end - begin,
+            "committedOffset": committed,
+            "lag": end - (begin if committed is None else committed),
+        }
+    )
 
 
-async def _ends(connection: "TcpConnection", topic: str, index: int) -> tuple[int, int]:
-    found = await connection.broker.do(DescribePartition(topic, index), connection.caller)
-    return found.start_offset, found.high_watermark
+def list_topics(_: "TcpConnection", __: Request) -> Command:
+    """List the names of all topics except internal ones, sorted."""
+    return Command(ListTopics(), lambda found: answer({"topics": [topic.name for topic in found]}))
 
 
-def list_topics(_: "TcpConnection", __: Request) -> Asking:
-    """The names of the users' topics, in order."""
-    return Asking(ListTopics(), lambda found: answer({"topics": [topic.name for topic in found]}))
-
-
-def join_group(connection: "TcpConnection", request: Request) -> Asking:
-    """Join the readers of a topic; the answer has the partitions of this consumer."""
+def join_group(connection: "TcpConnection", request: Request) -> Command:
+    """Join a group to read a topic; the answer has the partitions of this consumer."""
     operation = JoinGroup(
         request.group_id or "",
         request.topic or "",
         request.consumer_id or "",
         connection.gateway.settings.session_timeout_ms,
     )
-    return Asking(operation, partitions_answer)
+    return Command(operation, lambda partitions: answer({"partitions": partitions}))
 
 
-def leave_group(_: "TcpConnection", request: Request) -> Asking:
-    """A consumer that is no member has left."""
+def leave_group(_: "TcpConnection", request: Request) -> Command:
+    """Leave a group; does nothing if the consumer is not a member."""
     group = request.group_id or ""
-    return Asking(LeaveGroup(group, request.consumer_id or ""), lambda _: group_answer(group), _FORGIVEN)
+    return Command(LeaveGroup(group, request.consumer_id or ""), lambda _: answer({"groupId": group}), _FORGIVEN)
 
 
-def heartbeat(_: "TcpConnection", request: Request) -> Asking:
-    """The consumer is alive."""
+def heartbeat(_: "TcpConnection", request: Request) -> Command:
+    """Keep a consumer in its group."""
     group = request.group_id or ""
-    return Asking(Heartbeat(group, request.consumer_id or ""), lambda _: group_answer(group))
+    return Command(Heartbeat(group, request.consumer_id or ""), lambda _: answer({"groupId": group}))
 
 
 HANDLERS: Final[Mapping[str, Handler]] = {
@@ -146,10 +144,10 @@ HANDLERS: Final[Mapping[str, Handler]] = {
 }
 
 
-def line_of(asking: Asking, found: object) -> bytes:
-    """The answer to a result. PenstockError or Refused when it is none."""
+def line_of(command: Command, found: object) -> bytes:
+    """The answer to a result. PenstockError or Refused if the operation failed."""
     if isinstance(found, PenstockError):
-        if found.reason not in asking.forgiven:
+        if found.reason not in command.forgiven:
             raise found
         found = None
-    return asking.line(found)
+    return command.line(found)

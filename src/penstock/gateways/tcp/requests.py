@@ -1,7 +1,7 @@
-"""One line to one request: which fields there are, which of them a type needs, and what is said when one is missing or wrong.
+"""From a line to a request: the fields of each type, and the errors for missing and invalid ones.
 
-The quick way is one decoder for all types. A line that it refuses is looked at once more, slowly: a wrong field that the
-type of the request does not use is nobody's business, and one that it does use is named.
+One decoder for all types is the fast path. A line that it rejects is decoded again, slowly: an invalid field that the type does not
+use is ignored, and one that it uses is named in the error.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ class Request(
     rename={"group_id": "groupId", "consumer_id": "consumerId", "key_encoding": "keyEncoding"},
     gc=False,
 ):
-    """All fields of all types; null is as good as absent. ``type`` is one of :data:`FIELDS`."""
+    """All fields of all types; null counts as absent. ``type`` is one of :data:`FIELDS`."""
 
     type: str | None = None
     topic: str | None = None
@@ -43,7 +43,7 @@ class Request(
 class _Fields(msgspec.Struct, frozen=True):
     needed: tuple[str, ...]
     missing: str
-    """What is said when one of them is not there."""
+    """The error if one of them is missing."""
     optional: tuple[str, ...] = ()
 
 
@@ -73,13 +73,13 @@ _KINDS: Final[Mapping[type, str]] = {
 _plain_record: Final[Callable[[tuple[bytes | None, bytes, Headers, int | None, None]], NewRecord]] = partial(
     tuple.__new__, NewRecord
 )
-"""Half the time that the constructor takes; there is one for every line."""
+"""Takes half the time of the constructor, which counts for every line."""
 _decode: Final = msgspec.json.Decoder(Request).decode
 _decode_any: Final = msgspec.json.Decoder().decode
 
 
 def parse(line: bytes) -> Request:
-    """The request in a line. :class:`Refused` says what is wrong with it."""
+    """The request in a line; :class:`Refused` if it is invalid."""
     try:
         request = _decode(line)
     except (ValueError, RecursionError):
@@ -104,7 +104,7 @@ def _check(request: Request) -> None:
         if given is None or (given == "" and name not in _MAY_BE_EMPTY):
             raise Refused(INVALID_FIELD, fields.missing)
     for name in _INTEGERS:
-        # No offset and no partition lies beyond: a number of a thousand digits does not come back in an error.
+        # Offsets and partitions are smaller, and errors must not repeat numbers of a thousand digits.
         given = getattr(request, name)
         if given is not None and not INT_MIN <= given <= INT_MAX:
             raise Refused(INVALID_FIELD, f"Invalid {name}: the number is too large")
@@ -138,7 +138,7 @@ def _parse_slowly(line: bytes) -> Request:
 
 
 def _check_others(request: Request, fields: _Fields | None, wrong: str) -> None:
-    """What is missing is said first: it is the text that clients know."""
+    """A missing field takes precedence, because its error text is fixed."""
     for name in () if fields is None else fields.needed:
         if name != wrong and getattr(request, _NAMES[name]) is None:
             raise Refused(INVALID_FIELD, cast(_Fields, fields).missing)
@@ -153,12 +153,12 @@ def _kind(value: object) -> str:
 
 
 def _plain(text: str) -> str:
-    """The parser's words without its jargon."""
+    """The parser's error text without its jargon."""
     return text.removeprefix("JSON is malformed: ").replace("Input data was truncated", "it ends too early")
 
 
 def new_record(request: Request) -> NewRecord:
-    """The record of a produce. :class:`Refused` when its text is not what its encoding says."""
+    """The record of a produce; :class:`Refused` if a text does not match its encoding."""
     key, value = request.key, request.value or ""
     if request.encoding is None and request.key_encoding is None:
         return _plain_record((None if key is None else key.encode(), value.encode(), (), request.partition, None))

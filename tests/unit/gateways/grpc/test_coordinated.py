@@ -37,7 +37,7 @@ class Coordinator:
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
-    monkeypatch.setattr(coordinated, "AGAIN_SECONDS", 0)
+    monkeypatch.setattr(coordinated, "RETRY_SECONDS", 0)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import pytest
 import pytest_asyncio
 
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.grpc.call import Call
+from penstock.gateways.grpc.call import GrpcCall
 from penstock.gateways.grpc.following import Following
 from penstock.wire.mq import mq_generated as mq
 
@@ -21,7 +21,7 @@ async def call(gateways, unary):
     await unary("CreateTopic", mq.CreateTopicRequest(name="t", partitions=2))
     for partition in (0, 1, 0, 1):
         await unary("Publish", mq.PublishRequest(topic="t", payload=b"x", partition=partition))
-    return Call(gateways[0], Context())
+    return GrpcCall(gateways[0], Context())
 
 
 async def subscribe(call, consumer="a", group="g", **fields):

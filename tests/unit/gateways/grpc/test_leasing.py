@@ -2,7 +2,7 @@
 
 import pytest_asyncio
 
-from penstock.gateways.grpc.call import Call
+from penstock.gateways.grpc.call import GrpcCall
 from penstock.gateways.grpc.leasing import Working
 from penstock.wire.mq import mq_generated as mq
 
@@ -21,7 +21,7 @@ async def call(gateways, unary):
     await unary("CreateTopic", mq.CreateTopicRequest(name="t"))
     for number in range(6):
         await unary("Publish", mq.PublishRequest(topic="t", payload=b"%d" % number))
-    return Call(gateways[0], Context())
+    return GrpcCall(gateways[0], Context())
 
 
 def worker(call, **fields):

@@ -35,9 +35,9 @@ def test_what_is_sent_becomes_the_record(fields, record) -> None:
         ),
         (
             {"headers": {"a": "???"}, "base64_headers": ["a"]},
-            "header 'a' is listed in base64_headers, but is not base64",
+            "Header 'a' is listed in base64_headers, but is not base64",
         ),
-        ({"headers": {"a": "ü"}, "base64_headers": ["a"]}, "header 'a' is listed in base64_headers, but is not base64"),
+        ({"headers": {"a": "ü"}, "base64_headers": ["a"]}, "Header 'a' is listed in base64_headers, but is not base64"),
     ],
 )
 def test_what_cannot_be_a_record_is_refused(fields, text) -> None:

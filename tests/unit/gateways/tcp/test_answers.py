@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.publish import Placed
-from penstock.gateways.tcp.answers import answer, encode_lines, iso_time, produced, record, refusal
+from penstock.gateways.tcp.answers import answer, encode_lines, failure, iso_time, produced, record
 from penstock.gateways.tcp.requests import Request, new_record
 
 
@@ -65,6 +65,6 @@ def test_a_produced_record_is_what_was_given_with_its_place() -> None:
 
 
 def test_an_answer_is_one_line_whatever_it_says() -> None:
-    for line in (refusal("a\nb\r\u2028"), answer({"topics": ["a\nb"]})):
+    for line in (failure("a\nb\r\u2028"), answer({"topics": ["a\nb"]})):
         assert line.count(b"\n") == 1
         assert line.endswith(b"\n")

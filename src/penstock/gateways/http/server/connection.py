@@ -25,7 +25,7 @@ from penstock.errors import PenstockError
 from penstock.gateways.http.server.answers import Answer, rendered
 from penstock.gateways.http.server.errors import Refusal, error_answer, failure_answer
 from penstock.gateways.http.server.lane import LaneCall
-from penstock.gateways.http.server.routing import Call, bounded, refused, too_late
+from penstock.gateways.http.server.routing import HttpCall, bounded, refused, too_late
 
 if TYPE_CHECKING:
     from penstock.gateways.http.server.gateway import HttpGateway
@@ -231,7 +231,7 @@ class HttpConnection(HttpToolsProtocol):
         self._promised_bytes += _ANSWER_BYTES_MIN + _ANSWER_RATIO * len(body)
         if found.is_large:
             self._promised_bytes += gateway.bounds.output_bytes_max
-        call = Call(gateway, self._caller, found.path, found.params, found.query, found.headers, body, request_id)
+        call = HttpCall(gateway, self._caller, found.path, found.params, found.query, found.headers, body, request_id)
         try:
             found.hot(call, slot)
             slot.cancel = call.cancel

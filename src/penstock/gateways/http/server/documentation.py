@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from penstock import __version__
 from penstock.gateways.http.server.answers import HTML, JSON, Answer, json_answer
-from penstock.gateways.http.server.routing import ApiCalls, ApiRoute, Call, CallDoc, Content
+from penstock.gateways.http.server.routing import ApiCalls, ApiRoute, CallDoc, Content, HttpCall
 
 if TYPE_CHECKING:
     from penstock.gateways.http.server.gateway import HttpGateway
@@ -39,18 +39,18 @@ class Service(Struct, frozen=True):
 
 
 @CALLS.get("/", CallDoc("Show the name of the service and its calls", {200: Service}))
-async def _service(call: Call) -> Answer:
+async def _service(call: HttpCall) -> Answer:
     known = [route for route in call.gateway.routes if isinstance(route, ApiRoute)]
     return json_answer(Service("penstock", __version__, [f"{route.method} {route.path_format}" for route in known]))
 
 
 @CALLS.get("/openapi.json", CallDoc("Get the OpenAPI document of this API", {200: dict[str, Any]}))
-async def _document(call: Call) -> Answer:
+async def _document(call: HttpCall) -> Answer:
     return Answer(200, call.gateway.openapi, JSON, (_REVALIDATE,))
 
 
 @CALLS.get(_PAGE, CallDoc("The interactive page of this API", {200: Content("text/html; charset=utf-8")}))
-async def _file(call: Call) -> Answer:
+async def _file(call: HttpCall) -> Answer:
     return _FILES[call.path]
 
 

@@ -7,7 +7,7 @@ from msgspec import UNSET, Struct, UnsetType
 from penstock import __version__
 from penstock.core.broker import Broker
 from penstock.gateways.http.server.answers import Answer, json_answer
-from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc
+from penstock.gateways.http.server.routing import ApiCalls, CallDoc, HttpCall
 
 
 class Healthy(Struct, frozen=True, omit_defaults=True):
@@ -35,13 +35,13 @@ CALLS: Final = ApiCalls("Node")
 
 
 @CALLS.get("/health", CallDoc("Check whether the broker is healthy", {200: Healthy}))
-async def _health(call: Call) -> Answer:
+async def _health(call: HttpCall) -> Answer:
     problem = call.gateway.problem()
     return json_answer(Healthy("healthy") if problem is None else Healthy("degraded", problem))
 
 
 @CALLS.get("/livez", CallDoc("Check whether the process is alive", {200: Alive}))
-async def _livez(_: Call) -> Answer:
+async def _livez(_: HttpCall) -> Answer:
     return json_answer(Alive("alive", __version__))
 
 
@@ -57,7 +57,7 @@ def _unregistered(broker: Broker) -> str | None:
 
 
 @CALLS.get("/readyz", CallDoc("Check whether the broker is ready for requests", {200: Readiness, 503: Readiness}))
-async def _readyz(call: Call) -> Answer:
+async def _readyz(call: HttpCall) -> Answer:
     gateway = call.gateway
     problem = gateway.problem() or _unregistered(gateway.broker)
     if problem is not None:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from penstock.gateways.http.server.answers import Answer
-from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Content
+from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Content, HttpCall
 from penstock.operations.operation import Action
 
 CALLS: Final = ApiCalls("Node")
@@ -17,7 +17,7 @@ CALLS: Final = ApiCalls("Node")
         description="OpenMetrics text if the Accept header contains application/openmetrics-text.",
     ),
 )
-async def _metrics(call: Call) -> Answer:
+async def _metrics(call: HttpCall) -> Answer:
     call.gateway.broker.access.require_cluster(call.caller, Action.DESCRIBE)
     accept = (call.header(b"accept") or b"").decode("latin-1")
     text, content_type = await call.gateway.metrics.text(accept)

@@ -1,7 +1,7 @@
 """How a resource declares its calls: a method, a path, a handler, and what the OpenAPI document says about it.
 
 A resource module has an :class:`ApiCalls` named ``CALLS``, and decorates each handler with one of its methods; ``app.py`` serves
-them all. A handler takes a :class:`Call` and returns an :class:`~penstock.gateways.http.server.answers.Answer`, or a Starlette
+them all. A handler takes a :class:`HttpCall` and returns an :class:`~penstock.gateways.http.server.answers.Answer`, or a Starlette
 response if it streams. To refuse, it raises ``Refusal`` or ``PenstockError``. A hot handler never waits: it is given a ``done``
 and calls it exactly once, perhaps before it returns.
 """
@@ -36,7 +36,7 @@ QUERY_FIELDS_MAX: Final = 100
 _LARGE_ANSWER_BYTES: Final = 64 * KIB
 
 
-class Call:
+class HttpCall:
     """One request as a handler sees it. ``request`` is Starlette's, and None in the fast lane.
 
     A hot handler that may wait long sets ``cancel``, which is called if the client disconnects before the answer.
@@ -121,8 +121,8 @@ class Call:
 
 
 Done = Callable[[Answer], None]
-Handler = Callable[[Call], Awaitable[Answer | Response]]
-HotHandler = Callable[[Call, Done], None]
+Handler = Callable[[HttpCall], Awaitable[Answer | Response]]
+HotHandler = Callable[[HttpCall, Done], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +225,7 @@ class ApiCalls:
         """
 
         def add(handler: HotHandler) -> HotHandler:
-            async def through_asgi(call: Call) -> Answer:
+            async def through_asgi(call: HttpCall) -> Answer:
                 return await answer_of(handler, call)
 
             def declared(gateway: "HttpGateway") -> ApiRoute:
@@ -276,7 +276,7 @@ def _route(
     return route
 
 
-async def _retrying_unknown_topic(call: Call, handler: Handler) -> Answer | Response:
+async def _retrying_unknown_topic(call: HttpCall, handler: Handler) -> Answer | Response:
     """The answer of a handler, which is called again if another node created the topic just before."""
     try:
         return await handler(call)
@@ -287,7 +287,7 @@ async def _retrying_unknown_topic(call: Call, handler: Handler) -> Answer | Resp
     return await handler(call)
 
 
-def _hot_retrying_unknown_topic(handler: HotHandler, call: Call, done: Done) -> None:
+def _hot_retrying_unknown_topic(handler: HotHandler, call: HttpCall, done: Done) -> None:
     """The same for the fast lane, which never waits."""
     try:
         handler(call, done)
@@ -308,7 +308,7 @@ def _hot_retrying_unknown_topic(handler: HotHandler, call: Call, done: Done) -> 
         gateway.broker.background(learn())
 
 
-async def answer_of(handler: HotHandler, call: Call) -> Answer:
+async def answer_of(handler: HotHandler, call: HttpCall) -> Answer:
     """The answer of a hot handler, for callers that can wait."""
     future: asyncio.Future[Answer] = call.gateway.loop.create_future()
 
@@ -358,10 +358,10 @@ def refused(gateway: "HttpGateway", path: str, error: PenstockError | Refusal) -
     return error_answer(path, error)
 
 
-def call_of(gateway: "HttpGateway", request: Request) -> Call:
+def call_of(gateway: "HttpGateway", request: Request) -> HttpCall:
     """The request without its body."""
     scope = request.scope
-    return Call(
+    return HttpCall(
         gateway,
         gateway.caller(request.client.host if request.client else ""),
         scope["path"],
@@ -417,7 +417,7 @@ def decoded(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
         raise Refusal(400, f"The body is not JSON: {_plain(str(error))}") from None
 
 
-def body_of(model: type[T], call: Call) -> T:
+def body_of(model: type[T], call: HttpCall) -> T:
     """The JSON body of a call; no body is like one without fields."""
     return decoded(msgspec.json.Decoder(model), call.body) if call.body.strip() else model()
 

@@ -9,7 +9,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from penstock.core.operations.handling import Flow, OnEnd, OnItems
 from penstock.gateways.http.server.answers import REQUEST_ID, RawHeaders
-from penstock.gateways.http.server.routing import Call
+from penstock.gateways.http.server.routing import HttpCall
 from penstock.operations.operation import Stream
 
 R = TypeVar("R")
@@ -34,7 +34,7 @@ async def disconnected(receive: Receive) -> None:
 class StreamedAnswer(Response):
     """One answer; the gateway counts it from :meth:`begin` until it has ended."""
 
-    def __init__(self, call: Call, content_type: bytes, *headers: tuple[bytes, bytes]) -> None:
+    def __init__(self, call: HttpCall, content_type: bytes, *headers: tuple[bytes, bytes]) -> None:
         super().__init__()
         self.raw_headers = [(b"content-type", content_type), *headers, (REQUEST_ID, call.request_id)]
         self.call = call

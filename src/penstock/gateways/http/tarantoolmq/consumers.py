@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 
 from penstock.gateways.http.server.answers import Answer, json_answer
 from penstock.gateways.http.server.errors import Refusal
-from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Parameter, body_of, required
+from penstock.gateways.http.server.routing import ApiCalls, CallDoc, HttpCall, Parameter, body_of, required
 from penstock.gateways.http.tarantoolmq.topics import TOPIC_NAME, translated_errors
 from penstock.operations.groups import CommitOffset, FetchOffsets, RegisterGroup
 
@@ -72,7 +72,7 @@ CALLS: Final = ApiCalls("Consumers")
         body=required(GroupRequest, topic_name=TOPIC_NAME),
     ),
 )
-async def _register(call: Call) -> Answer:
+async def _register(call: HttpCall) -> Answer:
     group = call.params["group"]
     asked = body_of(GroupRequest, call)
     if not asked.topic_name:
@@ -90,7 +90,7 @@ async def _register(call: Call) -> Answer:
         parameters=(Parameter("topic", str, "show only the offsets of this topic"),),
     ),
 )
-async def _offsets(call: Call) -> Answer:
+async def _offsets(call: HttpCall) -> Answer:
     found = await call.do(FetchOffsets(call.params["group"], call.query_fields().get("topic")))
     return json_answer(
         OffsetList([OffsetModel(each.topic, each.partition, each.offset, each.commit_ms // 1000) for each in found])
@@ -107,7 +107,7 @@ async def _offsets(call: Call) -> Answer:
         body=required(CommitOffsetRequest, topic_name=TOPIC_NAME, partition=NUMBER, offset=NUMBER),
     ),
 )
-async def _commit(call: Call) -> Answer:
+async def _commit(call: HttpCall) -> Answer:
     asked = body_of(CommitOffsetRequest, call)
     if not asked.topic_name or asked.partition is None or asked.offset is None:
         raise Refusal(400, "Missing required params")

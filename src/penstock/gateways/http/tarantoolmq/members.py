@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.gateways.http.server.answers import Answer, json_answer
 from penstock.gateways.http.server.errors import Refusal
-from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Parameter, body_of, required
+from penstock.gateways.http.server.routing import ApiCalls, CallDoc, HttpCall, Parameter, body_of, required
 from penstock.gateways.http.tarantoolmq.topics import TOPIC_NAME, translated_errors
 from penstock.limits import GROUP_ID_CHARS_MAX
 from penstock.operations.groups import Heartbeat, JoinGroup, LeaveGroup
@@ -52,7 +52,7 @@ CALLS: Final = ApiCalls("Consumers")
         body=required(JoinRequest, topic_name=TOPIC_NAME, consumer_id=CONSUMER_ID),
     ),
 )
-async def _join(call: Call) -> Answer:
+async def _join(call: HttpCall) -> Answer:
     asked = body_of(JoinRequest, call)
     if not asked.topic_name or not asked.consumer_id:
         raise Refusal(400, "Missing topic_name or consumer_id")
@@ -72,7 +72,7 @@ async def _join(call: Call) -> Answer:
         parameters=(Parameter("topic", str, "return the member's partitions of this topic"),),
     ),
 )
-async def _heartbeat(call: Call) -> Answer:
+async def _heartbeat(call: HttpCall) -> Answer:
     consumer_id, name = call.params["consumer"], call.query_fields().get("topic")
     with translated_errors(call, name or ""):
         partitions = await call.do(Heartbeat(call.params["group"], consumer_id, name))
@@ -80,6 +80,6 @@ async def _heartbeat(call: Call) -> Answer:
 
 
 @CALLS.delete("/consumers/{group:path}/members/{consumer}", CallDoc("Leave a group", {200: Left}, errors=(400, 404)))
-async def _leave(call: Call) -> Answer:
+async def _leave(call: HttpCall) -> Answer:
     await call.do(LeaveGroup(call.params["group"], call.params["consumer"]))
     return json_answer(Left(left=True))

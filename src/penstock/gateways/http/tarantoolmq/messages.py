@@ -17,10 +17,10 @@ from penstock.gateways.http.server.answers import NDJSON, Answer, encoder, json_
 from penstock.gateways.http.server.errors import Refusal, UnknownTopic, error_answer
 from penstock.gateways.http.server.routing import (
     ApiCalls,
-    Call,
     CallDoc,
     Content,
     Done,
+    HttpCall,
     Parameter,
     answer_of,
     decoded,
@@ -83,7 +83,7 @@ class Watermarks(Struct, frozen=True):
 _LINE_DESCRIPTION: Final = "One message, an array of messages, or an object with `messages`. With the type application/x-ndjson, the body is a stream of lines with one message each, and so is the response: one line for each message, in order, while the request is still being sent."
 
 
-async def _publish(call: Call) -> Answer | Response:
+async def _publish(call: HttpCall) -> Answer | Response:
     """Publish through ASGI, which also takes streams of lines."""
     assert call.request is not None
     content_type = (call.header(b"content-type") or b"").partition(b";")[0].strip().lower()
@@ -112,7 +112,7 @@ async def _publish(call: Call) -> Answer | Response:
     asgi=_publish,
     reads_body=False,
 )
-def publish(call: Call, done: Done) -> None:
+def publish(call: HttpCall, done: Done) -> None:
     """POST /topics/:t/messages with a JSON body."""
     gateway = call.gateway
     topic = call.params["topic"]
@@ -171,7 +171,7 @@ def one_message(raw: msgspec.Raw | bytes) -> MessageRequest | NotPublished:
         return NotPublished(wrong_message(raw))
 
 
-def _publish_one(call: Call, topic: str, message: MessageRequest, acks: Acks, done: Done) -> None:
+def _publish_one(call: HttpCall, topic: str, message: MessageRequest, acks: Acks, done: Done) -> None:
     def placed(results: Results) -> None:
         result = results[0]
         if isinstance(result, PenstockError):
@@ -184,7 +184,7 @@ def _publish_one(call: Call, topic: str, message: MessageRequest, acks: Acks, do
 
 
 def _publish_many(
-    call: Call, topic: str, messages: list[MessageRequest | NotPublished], acks: Acks, done: Done
+    call: HttpCall, topic: str, messages: list[MessageRequest | NotPublished], acks: Acks, done: Done
 ) -> None:
     most = call.gateway.bounds.batch_records_max
     if len(messages) > most:
@@ -213,7 +213,7 @@ class _Batch:
 
 
 def publish_each(
-    call: Call, topic: str, messages: list[MessageRequest | NotPublished], acks: Acks, done: BatchDone
+    call: HttpCall, topic: str, messages: list[MessageRequest | NotPublished], acks: Acks, done: BatchDone
 ) -> None:
     """Publish the valid messages; ``done`` gets one result for each message. PenstockError or Refusal if all are refused."""
     find_topic(call, topic)
@@ -243,7 +243,9 @@ def publish_each(
     batch.end_one()
 
 
-def _append_run(call: Call, topic: str, records: list[NewRecord], places: list[int], acks: Acks, batch: _Batch) -> None:
+def _append_run(
+    call: HttpCall, topic: str, records: list[NewRecord], places: list[int], acks: Acks, batch: _Batch
+) -> None:
     acked = acks is not Acks.NONE
     results = batch.results
     batch.left += 1
@@ -260,7 +262,7 @@ def _append_run(call: Call, topic: str, records: list[NewRecord], places: list[i
     _append(call, topic, records, acks, placed)
 
 
-def _append(call: Call, topic: str, records: Records, acks: Acks, placed: PlacedDone) -> None:
+def _append(call: HttpCall, topic: str, records: Records, acks: Acks, placed: PlacedDone) -> None:
     try:
         call.gateway.broker.publisher.publish(call.caller, topic, records, acks, placed)
     except PenstockError as error:
@@ -271,7 +273,7 @@ def _append(call: Call, topic: str, records: Records, acks: Acks, placed: Placed
         _append_later(call, topic, records, acks, placed, call.gateway.settings.retries)
 
 
-def _append_later(call: Call, topic: str, records: Records, acks: Acks, placed: PlacedDone, tries: int) -> None:
+def _append_later(call: HttpCall, topic: str, records: Records, acks: Acks, placed: PlacedDone, tries: int) -> None:
     """Try again in a moment, since nothing was appended."""
 
     def try_again() -> None:
@@ -289,7 +291,7 @@ def _append_later(call: Call, topic: str, records: Records, acks: Acks, placed: 
 # Reading.
 
 
-def _index(call: Call) -> int:
+def _index(call: HttpCall) -> int:
     """The partition in the path; 404 if it is not a number."""
     index = call.params["partition"]
     if not (index.isascii() and index.isdigit() and len(index) < 10):
@@ -314,7 +316,7 @@ def _index(call: Call) -> int:
         ),
     ),
 )
-async def _read(call: Call) -> Answer:
+async def _read(call: HttpCall) -> Answer:
     topic, index = call.params["topic"], _index(call)
     fields = call.query_fields()
     offset = call.int_field(fields, "offset", 0, 0, 2**63 - 1)
@@ -329,7 +331,7 @@ async def _read(call: Call) -> Answer:
     "/topics/{topic}/partitions/{partition}/offsets",
     CallDoc("Show the offset range of a partition", {200: Watermarks}, errors=(404,)),
 )
-async def _offsets(call: Call) -> Answer:
+async def _offsets(call: HttpCall) -> Answer:
     topic = call.params["topic"]
     with translated_errors(call, topic):
         found = await call.do(DescribePartition(topic, _index(call)))

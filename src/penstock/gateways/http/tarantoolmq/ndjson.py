@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from penstock.errors import PenstockError
 from penstock.gateways.http.server.answers import NDJSON, REQUEST_ID, encoder
 from penstock.gateways.http.server.errors import Refusal
-from penstock.gateways.http.server.routing import Call
+from penstock.gateways.http.server.routing import HttpCall
 from penstock.gateways.http.server.streams import piece, start_of
 from penstock.gateways.http.tarantoolmq.message_models import (
     ACKS,
@@ -33,10 +33,10 @@ _READS_UNDER_WAY_MAX: Final = 8
 """Reads that are published before the first of them is answered: they share a sync."""
 
 _Results = list[Any]
-Publish = Callable[[Call, str, list[Any], Acks, Callable[[_Results], None]], None]
+Publish = Callable[[HttpCall, str, list[Any], Acks, Callable[[_Results], None]], None]
 
 
-def publish_lines(call: Call, publish: Publish) -> Response:
+def publish_lines(call: HttpCall, publish: Publish) -> Response:
     """The answer to a body of lines. ``acks`` in the query string is the default for lines without it."""
     text = call.query_fields().get("acks")
     if text is not None and text not in ACKS:
@@ -46,7 +46,7 @@ def publish_lines(call: Call, publish: Publish) -> Response:
 
 
 class _Lines(Response):
-    def __init__(self, call: Call, acks: Acks, publish: Publish) -> None:
+    def __init__(self, call: HttpCall, acks: Acks, publish: Publish) -> None:
         super().__init__()
         self._call = call
         self._acks = acks

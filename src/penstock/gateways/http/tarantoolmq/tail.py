@@ -23,7 +23,7 @@ from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError
 from penstock.gateways.http.server.answers import EVENTS, Answer, encoder
 from penstock.gateways.http.server.errors import Refusal
-from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Content, Parameter
+from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Content, HttpCall, Parameter
 from penstock.gateways.http.server.streams import StreamedAnswer, piece
 from penstock.gateways.http.tarantoolmq.message_models import PARTITION_NOT_FOUND, Message, message_of
 from penstock.gateways.http.tarantoolmq.topics import find_topic, translated_errors
@@ -62,7 +62,7 @@ CALLS: Final = ApiCalls("Messages")
         ),
     ),
 )
-async def _tail(call: Call) -> Answer | Response:
+async def _tail(call: HttpCall) -> Answer | Response:
     name = call.params["topic"]
     with translated_errors(call, name):
         await call.do(FollowTopic(name))
@@ -75,7 +75,7 @@ async def _tail(call: Call) -> Answer | Response:
     return events
 
 
-async def _positions(call: Call, topic: Topic) -> list[tuple[Replica, int]]:
+async def _positions(call: HttpCall, topic: Topic) -> list[tuple[Replica, int]]:
     """The first offset to read in each partition that is followed."""
     fields = call.query_fields()
     indexes = range(topic.partition_count)
@@ -107,7 +107,7 @@ async def _positions(call: Call, topic: Topic) -> list[tuple[Replica, int]]:
     return positions
 
 
-async def _ends(call: Call, topic: Topic, indexes: Sequence[int]) -> dict[int, int]:
+async def _ends(call: HttpCall, topic: Topic, indexes: Sequence[int]) -> dict[int, int]:
     """The ends of partitions as their leaders report them: the copies on this node may lack the last records."""
     found: dict[int, int] = {}
     for first in range(0, len(indexes), _ASKED_AT_ONCE_MAX):
@@ -117,7 +117,7 @@ async def _ends(call: Call, topic: Topic, indexes: Sequence[int]) -> dict[int, i
     return found
 
 
-def _resumed(call: Call, topic: Topic) -> dict[int, int]:
+def _resumed(call: HttpCall, topic: Topic) -> dict[int, int]:
     """The next offset of each partition, from the last event that the client received."""
     last = (call.header(b"last-event-id") or b"").decode("latin-1").strip()
     if not last:
@@ -140,7 +140,7 @@ def _resumed(call: Call, topic: Topic) -> dict[int, int]:
 
 
 class _Events(StreamedAnswer):
-    def __init__(self, call: Call, topic: Topic, positions: list[tuple[Replica, int]]) -> None:
+    def __init__(self, call: HttpCall, topic: Topic, positions: list[tuple[Replica, int]]) -> None:
         super().__init__(call, EVENTS, (b"cache-control", b"no-store"))
         self._broker = call.gateway.broker
         self._topic = topic

@@ -11,7 +11,7 @@ from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.server.answers import Answer, json_answer
 from penstock.gateways.http.server.errors import Refusal, UnknownTopic
-from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, body_of, required
+from penstock.gateways.http.server.routing import ApiCalls, CallDoc, HttpCall, body_of, required
 from penstock.gateways.http.tarantoolmq.message_models import PARTITION_NOT_FOUND
 from penstock.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
 from penstock.operations.topics import CreateTopic, DeleteTopic, DescribeTopic, ListTopics, TopicDescription
@@ -87,7 +87,7 @@ class Deleted(Struct, frozen=True):
 CALLS: Final = ApiCalls("Topics")
 
 
-def find_topic(call: Call, name: str) -> Topic:
+def find_topic(call: HttpCall, name: str) -> Topic:
     """The topic in a path; 404 if it does not exist."""
     topic = call.gateway.broker.topics.get(name)
     if topic is None:
@@ -96,7 +96,7 @@ def find_topic(call: Call, name: str) -> Topic:
 
 
 @contextmanager
-def translated_errors(call: Call, topic: str, no_partition: int = 404) -> Iterator[None]:
+def translated_errors(call: HttpCall, topic: str, no_partition: int = 404) -> Iterator[None]:
     """Replace the error for an unknown topic or partition by this API's own; ``no_partition`` is the status for a partition."""
     try:
         yield
@@ -124,7 +124,7 @@ def model_of(topic: TopicDescription) -> TopicModel:
 
 
 @CALLS.get("/topics", CallDoc("List the topics", {200: TopicList}))
-async def _list(call: Call) -> Answer:
+async def _list(call: HttpCall) -> Answer:
     return json_answer(TopicList([model_of(topic) for topic in await call.do(ListTopics())]))
 
 
@@ -138,7 +138,7 @@ async def _list(call: Call) -> Answer:
         body=required(TopicRequest, name=TOPIC_NAME),
     ),
 )
-async def _create(call: Call) -> Answer:
+async def _create(call: HttpCall) -> Answer:
     asked = body_of(TopicRequest, call)
     if not asked.name:
         raise Refusal(400, "Missing topic name")
@@ -157,7 +157,7 @@ async def _create(call: Call) -> Answer:
     return json_answer(model_of(made), 201)
 
 
-def _replication_factor(call: Call) -> int | None:
+def _replication_factor(call: HttpCall) -> int | None:
     """The default replication factor. The 1 in the default configuration means the cluster's own default, if there is a cluster."""
     configured = call.gateway.settings.default_replication_factor
     return None if configured == 1 and not call.gateway.broker.is_alone else configured
@@ -173,7 +173,7 @@ def _configs(retention_seconds: int | None, retention_bytes: int | None) -> dict
 
 
 @CALLS.get("/topics/{topic}", CallDoc("Show a topic and its partitions", {200: TopicDetails}, errors=(404,)))
-async def _get(call: Call) -> Answer:
+async def _get(call: HttpCall) -> Answer:
     name = call.params["topic"]
     with translated_errors(call, name):
         found = await call.do(DescribeTopic(name))
@@ -196,7 +196,7 @@ async def _get(call: Call) -> Answer:
 @CALLS.delete(
     "/topics/{topic}", CallDoc("Delete a topic with its records and offsets", {200: Deleted}, errors=(400, 404))
 )
-async def _delete(call: Call) -> Answer:
+async def _delete(call: HttpCall) -> Answer:
     name = call.params["topic"]
     try:
         with translated_errors(call, name):

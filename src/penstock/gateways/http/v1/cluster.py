@@ -4,7 +4,7 @@ from typing import Final
 
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.server.answers import Answer, json_answer
-from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc
+from penstock.gateways.http.server.routing import ApiCalls, CallDoc, HttpCall
 from penstock.gateways.http.v1.models import NoFields
 from penstock.gateways.http.v1.requests import read
 from penstock.operations.cluster import ClusterDescription, DescribeCluster, DrainNode, NodeDrain, UndrainNode
@@ -16,7 +16,7 @@ CALLS: Final = ApiCalls("v1: cluster")
     "/v1/cluster",
     CallDoc("Show the state of the cluster: nodes, controller, and problems", {200: ClusterDescription}, (400,)),
 )
-async def _cluster(call: Call) -> Answer:
+async def _cluster(call: HttpCall) -> Answer:
     read(NoFields, call.query, b"")
     return json_answer(await call.do(DescribeCluster()))
 
@@ -29,7 +29,7 @@ async def _cluster(call: Call) -> Answer:
         errors=(400, 404),
     ),
 )
-async def _drain(call: Call) -> Answer:
+async def _drain(call: HttpCall) -> Answer:
     return json_answer(await call.do(DrainNode(_node_id(call))))
 
 
@@ -41,11 +41,11 @@ async def _drain(call: Call) -> Answer:
         errors=(400,),
     ),
 )
-async def _undrain(call: Call) -> Answer:
+async def _undrain(call: HttpCall) -> Answer:
     return json_answer(await call.do(UndrainNode(_node_id(call))))
 
 
-def _node_id(call: Call) -> int:
+def _node_id(call: HttpCall) -> int:
     read(NoFields, call.query, b"")
     text = call.params["node"]
     if not (text.isascii() and text.isdigit() and len(text) < 10):

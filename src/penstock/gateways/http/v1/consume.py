@@ -16,7 +16,7 @@ from starlette.types import Send
 
 from penstock.errors import PenstockError
 from penstock.gateways.http.server.answers import NDJSON, Answer, encoder
-from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Content, Parameter
+from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Content, HttpCall, Parameter
 from penstock.gateways.http.server.streams import OperationStream, piece
 from penstock.gateways.http.v1.leases import lease_ms_of
 from penstock.gateways.http.v1.models import ConsumedRecord, ConsumeRequest, Count
@@ -38,7 +38,7 @@ WINDOW_MAX: Final = 256
 class ConsumeStream(OperationStream):
     """The answer. Invariant: at most one send is under way, and lines are sent in the order in which they were delivered."""
 
-    def __init__(self, call: Call, topic: str) -> None:
+    def __init__(self, call: HttpCall, topic: str) -> None:
         super().__init__(call, NDJSON)
         self._gateway = call.gateway
         self._topic = topic
@@ -163,7 +163,7 @@ def _finished(begun: Coroutine[Any, None, None], waits_for: object) -> Generator
         ),
     ),
 )
-async def _consume(call: Call) -> Answer | Response:
+async def _consume(call: HttpCall) -> Answer | Response:
     request = read(ConsumeRequest, call.query, call.body)
     names = names_of(request)
     require_topic(call, names.topic)

@@ -14,7 +14,7 @@ from starlette.types import Send
 
 from penstock.errors import PenstockError
 from penstock.gateways.http.server.answers import NDJSON, Answer, encoder, json_answer
-from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Content, Parameter, refused
+from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Content, HttpCall, Parameter, refused
 from penstock.gateways.http.server.streams import OperationStream, piece
 from penstock.gateways.http.v1.models import (
     ChosenLettersRequest,
@@ -99,7 +99,7 @@ _BOTH_WAYS: Final = "The filter goes in the query string or in a body. A body ca
 
 
 @CALLS.get("/v1/dlq", CallDoc("List the topics that have dead letters", {200: DeadLetterTopics}, errors=(400,)))
-async def _topics(call: Call) -> Answer:
+async def _topics(call: HttpCall) -> Answer:
     read(NoFields, call.query, b"")
     return json_answer(DeadLetterTopics(await call.gateway.broker.do(ListDeadLetterTopics(), call.caller)))
 
@@ -108,7 +108,7 @@ async def _topics(call: Call) -> Answer:
     "/v1/dlq/{topic}",
     CallDoc("Show dead letters that are open", {200: DeadLetterList}, errors=(400, 404, 429), parameters=_FILTER),
 )
-async def _show(call: Call) -> Answer:
+async def _show(call: HttpCall) -> Answer:
     request = read(DeadLettersRequest, call.query, b"")
     most = SHOWN_DEFAULT if request.max_records is None else request.max_records
     if not 1 <= most <= SHOWN_MAX:
@@ -130,7 +130,7 @@ async def _show(call: Call) -> Answer:
         body_required=False,
     ),
 )
-async def _plan(call: Call) -> Answer:
+async def _plan(call: HttpCall) -> Answer:
     request = read(ChosenLettersRequest, call.query, call.body)
     asked = PlanRedrive(call.params["topic"], _filter_of(request), _most(request))
     return json_answer(await call.gateway.broker.do(asked, call.caller))
@@ -148,7 +148,7 @@ async def _plan(call: Call) -> Answer:
         body_required=False,
     ),
 )
-async def _redrive(call: Call) -> Answer | Response:
+async def _redrive(call: HttpCall) -> Answer | Response:
     request = read(RedriveRequest, call.query, call.body)
     rate = request.rate_per_second
     return await _streamed(call, Redrive(0, call.params["topic"], _filter_of(request), rate, _most(request)))
@@ -166,7 +166,7 @@ async def _redrive(call: Call) -> Answer | Response:
         body_required=False,
     ),
 )
-async def _purge(call: Call) -> Answer | Response:
+async def _purge(call: HttpCall) -> Answer | Response:
     request = read(ChosenLettersRequest, call.query, call.body)
     return await _streamed(call, Purge(0, call.params["topic"], _filter_of(request), _most(request)))
 
@@ -229,7 +229,7 @@ def _letter(letter: DeadLetter) -> DeadLetterOut:
 # Redrive and purge.
 
 
-async def _streamed(call: Call, asked: Redrive | Purge) -> Response:
+async def _streamed(call: HttpCall, asked: Redrive | Purge) -> Response:
     stream = ProgressStream(call)
     await stream.open(asked, stream.progressed, stream.finished)
     return stream
@@ -238,7 +238,7 @@ async def _streamed(call: Call, asked: Redrive | Purge) -> Response:
 class ProgressStream(OperationStream):
     """The progress of a redrive or purge, a line at a time."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: HttpCall) -> None:
         super().__init__(call, NDJSON)
         self._changed = asyncio.Event()
         self._progress: Progress | None = None

@@ -5,7 +5,7 @@ from typing import Final
 from msgspec import Struct
 
 from penstock.gateways.http.server.answers import Answer, json_answer
-from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc
+from penstock.gateways.http.server.routing import ApiCalls, CallDoc, HttpCall
 from penstock.gateways.http.v1.models import NoFields
 from penstock.gateways.http.v1.requests import read
 from penstock.operations.groups import DescribeGroup, GroupListing, GroupStatus, ListGroups
@@ -21,13 +21,13 @@ class GroupNames(Struct, frozen=True):
 
 
 @CALLS.get("/v1/topics/{topic}/stats", CallDoc("Show the statistics of a topic", {200: TopicStats}, errors=(400, 404)))
-async def _topic_stats(call: Call) -> Answer:
+async def _topic_stats(call: HttpCall) -> Answer:
     read(NoFields, call.query, b"")
     return json_answer(await call.do(DescribeTopicStats(call.params["topic"])))
 
 
 @CALLS.get("/v1/groups", CallDoc("List all groups", {200: GroupNames}, errors=(400,)))
-async def _groups(call: Call) -> Answer:
+async def _groups(call: HttpCall) -> Answer:
     read(NoFields, call.query, b"")
     return json_answer(GroupNames(await call.do(ListGroups())))
 
@@ -36,6 +36,6 @@ async def _groups(call: Call) -> Answer:
     "/v1/groups/{group:path}",
     CallDoc("Show the state of a group: members, offsets, lag, queues", {200: GroupStatus}, errors=(400, 404)),
 )
-async def _group(call: Call) -> Answer:
+async def _group(call: HttpCall) -> Answer:
     read(NoFields, call.query, b"")
     return json_answer(await call.do(DescribeGroup(call.params["group"])))

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 
 from penstock.errors import PenstockError
 from penstock.gateways.http.server.answers import NO_CONTENT, Answer, json_answer
-from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Done, Parameter, refused
+from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Done, HttpCall, Parameter, refused
 from penstock.gateways.http.server.streams import disconnected
 from penstock.gateways.http.v1.models import (
     AckCumulativeRequest,
@@ -66,7 +66,7 @@ _BOTH_WAYS: Final = "The fields go in the query string or in a body."
         body_required=False,
     ),
 )
-def ack(call: Call, done: Done) -> None:
+def ack(call: HttpCall, done: Done) -> None:
     """POST /v1/ack."""
     request = read(AckRequest, call.query, call.body)
     names, partition, offsets = _records_of(call, request)
@@ -85,7 +85,7 @@ def ack(call: Call, done: Done) -> None:
         body_required=False,
     ),
 )
-def nack(call: Call, done: Done) -> None:
+def nack(call: HttpCall, done: Done) -> None:
     """POST /v1/nack."""
     request = read(NackRequest, call.query, call.body)
     names, partition, offsets = _records_of(call, request)
@@ -105,7 +105,7 @@ def nack(call: Call, done: Done) -> None:
         body_required=False,
     ),
 )
-def ack_cumulative(call: Call, done: Done) -> None:
+def ack_cumulative(call: HttpCall, done: Done) -> None:
     """POST /v1/ack-cumulative."""
     request = read(AckCumulativeRequest, call.query, call.body)
     names, partition, (offset,) = _records_of(call, request)
@@ -124,7 +124,7 @@ def ack_cumulative(call: Call, done: Done) -> None:
         body_required=False,
     ),
 )
-def extend(call: Call, done: Done) -> None:
+def extend(call: HttpCall, done: Done) -> None:
     """POST /v1/extend."""
     request = read(ExtendRequest, call.query, call.body)
     names, partition, offsets = _records_of(call, request)
@@ -132,7 +132,7 @@ def extend(call: Call, done: Done) -> None:
     call.gateway.broker.begin(Extend(*names, partition, offsets, lease_ms), call.caller, partial(_settled, call, done))
 
 
-async def _lease_through_asgi(call: Call) -> Answer:
+async def _lease_through_asgi(call: HttpCall) -> Answer:
     assert call.request is not None
     answered: asyncio.Future[Answer] = call.gateway.loop.create_future()
     lease(call, lambda answer: None if answered.done() else answered.set_result(answer))
@@ -168,7 +168,7 @@ async def _lease_through_asgi(call: Call) -> Answer:
     asgi=_lease_through_asgi,
     is_large=True,
 )
-def lease(call: Call, done: Done) -> None:
+def lease(call: HttpCall, done: Done) -> None:
     """POST /v1/lease."""
     request = read(LeaseRequest, call.query, call.body)
     names = names_of(request)
@@ -192,7 +192,7 @@ def lease(call: Call, done: Done) -> None:
     call.cancel = call.gateway.broker.begin(asked, call.caller, leased)
 
 
-def lease_ms_of(call: Call, lease_ms: int) -> int:
+def lease_ms_of(call: HttpCall, lease_ms: int) -> int:
     """The duration of a lease; the default is configured."""
     settings = call.gateway.broker.queues.settings
     if lease_ms > settings.lease_ms_max:
@@ -200,7 +200,7 @@ def lease_ms_of(call: Call, lease_ms: int) -> int:
     return lease_ms or settings.lease_ms
 
 
-def _records_of(call: Call, request: RecordRequest) -> tuple[Names, int, list[int]]:
+def _records_of(call: HttpCall, request: RecordRequest) -> tuple[Names, int, list[int]]:
     """The worker, and the partition and the offsets of its records."""
     names = names_of(request)
     partition, offset = request.partition, request.offset
@@ -221,5 +221,5 @@ def _records_of(call: Call, request: RecordRequest) -> tuple[Names, int, list[in
     return names, partition, offsets
 
 
-def _settled(call: Call, done: Done, error: PenstockError | None) -> None:
+def _settled(call: HttpCall, done: Done, error: PenstockError | None) -> None:
     done(NO_CONTENT if error is None else refused(call.gateway, call.path, error))

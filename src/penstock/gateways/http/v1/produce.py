@@ -14,7 +14,7 @@ from penstock.core.queues.envelope import NO_ENVELOPE, write_envelope
 from penstock.errors import BacklogFull, PenstockError, Reason
 from penstock.gateways.http.server.answers import Answer, json_answer
 from penstock.gateways.http.server.errors import Refusal, UnknownTopicError
-from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Done, Parameter, refused
+from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Done, HttpCall, Parameter, refused
 from penstock.gateways.http.tarantoolmq.message_models import Encoding
 from penstock.gateways.http.v1.models import Attempts, ErrorAnswer, Milliseconds, Produced, ProduceRequest
 from penstock.gateways.http.v1.record import bytes_of, envelope_in
@@ -71,7 +71,7 @@ _DESCRIPTIONS: Final = {
         headers={429: {"Retry-After": "seconds after which to try again"}},
     ),
 )
-def produce(call: Call, done: Done) -> None:
+def produce(call: HttpCall, done: Done) -> None:
     """POST /v1/produce."""
     request = read(ProduceRequest, call.query, call.body)
     topic = request.topic.strip()
@@ -123,7 +123,7 @@ def produce(call: Call, done: Done) -> None:
     broker.publisher.publish(call.caller, topic, (record,), Acks.ALL, placed)
 
 
-def _header_key(call: Call) -> str | None:
+def _header_key(call: HttpCall) -> str | None:
     given = call.header(IDEMPOTENCY_KEY)
     if given is None:
         return None
@@ -133,7 +133,7 @@ def _header_key(call: Call) -> str | None:
         raise refuse("invalid Idempotency-Key: give UTF-8") from None
 
 
-def _answer(call: Call, topic: str, result: Placed | PenstockError, duplicate: bool = False) -> Answer:
+def _answer(call: HttpCall, topic: str, result: Placed | PenstockError, duplicate: bool = False) -> Answer:
     if isinstance(result, Placed):
         return json_answer(Produced("produced", topic, result.partition, result.offset, duplicate or UNSET))
     return refused(call.gateway, call.path, _backlog_full(result) if isinstance(result, BacklogFull) else result)

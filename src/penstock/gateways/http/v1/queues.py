@@ -6,7 +6,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from penstock.core.publish import record_id
 from penstock.gateways.http.server.answers import Answer, json_answer
-from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Parameter
+from penstock.gateways.http.server.routing import ApiCalls, CallDoc, HttpCall, Parameter
 from penstock.gateways.http.v1.models import Count, EnvelopeOut, NoFields, PeekRequest, StatesRequest, WhyRequest
 from penstock.gateways.http.v1.record import envelope_out
 from penstock.gateways.http.v1.requests import read, refuse
@@ -77,7 +77,7 @@ class WhyAnswer(Struct, frozen=True, rename={"record_id": "id"}):
 
 
 @CALLS.get("/v1/queues", CallDoc("Show the state of all queues", {200: QueueList}, errors=(400,)))
-async def _queues(call: Call) -> Answer:
+async def _queues(call: HttpCall) -> Answer:
     read(NoFields, call.query, b"")
     return json_answer(QueueList(await call.do(ListQueues())))
 
@@ -93,7 +93,7 @@ async def _queues(call: Call) -> Answer:
         ),
     ),
 )
-async def _peek(call: Call) -> Answer:
+async def _peek(call: HttpCall) -> Answer:
     request = read(PeekRequest, call.query, b"")
     if not 1 <= request.max_records <= PEEKED_MAX:
         raise refuse(f"max_records must be from 1 to {PEEKED_MAX}")
@@ -114,7 +114,7 @@ async def _peek(call: Call) -> Answer:
         ),
     ),
 )
-async def _states(call: Call) -> Answer:
+async def _states(call: HttpCall) -> Answer:
     request = read(StatesRequest, call.query, b"")
     if request.partition is None:
         raise refuse("partition is required")
@@ -126,12 +126,12 @@ async def _states(call: Call) -> Answer:
 @CALLS.get(
     "/v1/queues/{topic}/{group:path}", CallDoc("Show the state of a queue", {200: QueueStatus}, errors=(400, 404))
 )
-async def _queue(call: Call) -> Answer:
+async def _queue(call: HttpCall) -> Answer:
     read(NoFields, call.query, b"")
     return json_answer(await call.do(DescribeQueue(*_named(call))))
 
 
-def _named(call: Call) -> tuple[str, str]:
+def _named(call: HttpCall) -> tuple[str, str]:
     return call.params["topic"], call.params["group"]
 
 
@@ -170,7 +170,7 @@ def _peeked(record: PeekedRecord) -> Peeked:
         ),
     ),
 )
-async def _why(call: Call) -> Answer:
+async def _why(call: HttpCall) -> Answer:
     request = read(WhyRequest, call.query, b"")
     topic, group = request.topic.strip(), request.group.strip()
     partition, offset = request.partition, request.offset

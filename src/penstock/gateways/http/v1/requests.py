@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.server.errors import UnknownTopicError
-from penstock.gateways.http.server.routing import Call
+from penstock.gateways.http.server.routing import HttpCall
 from penstock.gateways.http.tarantoolmq.message_models import Encoding
 from penstock.gateways.http.v1.models import (
     ATTEMPTS_MAX,
@@ -299,7 +299,7 @@ def names_of(request: WorkerRequest) -> Names:
     return Names(topic, group, owner)
 
 
-def require_topic(call: Call, topic: str) -> int:
+def require_topic(call: HttpCall, topic: str) -> int:
     """The number of partitions of a topic; the refusal of this API if it does not exist."""
     found = call.gateway.broker.topics.get(topic)
     if found is None:

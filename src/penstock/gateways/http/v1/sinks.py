@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec import Meta, Struct
 
 from penstock.gateways.http.server.answers import NO_CONTENT, Answer, json_answer
-from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc
+from penstock.gateways.http.server.routing import ApiCalls, CallDoc, HttpCall
 from penstock.gateways.http.v1.models import Count, Milliseconds, NoFields, StrictRequest
 from penstock.gateways.http.v1.requests import decode, read, refuse
 from penstock.limits import SINK_REMEMBER_MS_MIN, SINK_STAGED_MAX
@@ -98,7 +98,7 @@ class SinkList(Struct, frozen=True):
         body_required=False,
     ),
 )
-async def _open(call: Call) -> Answer:
+async def _open(call: HttpCall) -> Answer:
     request = read(OpenIn, call.query, call.body)
     return json_answer(await call.do(OpenSink(call.params["sink"], request.remember_ms)))
 
@@ -113,7 +113,7 @@ async def _open(call: Call) -> Answer:
         body=CommitIn,
     ),
 )
-async def _commit(call: Call) -> Answer:
+async def _commit(call: HttpCall) -> Answer:
     request = _body(CommitIn, call)
     parts = [SinkPart(part.topic, part.partition, part.staged) for part in request.parts]
     return json_answer(await call.do(CommitSink(call.params["sink"], request.batch_id, parts, request.staging_id)))
@@ -128,7 +128,7 @@ async def _commit(call: Call) -> Answer:
         body=AbortIn,
     ),
 )
-async def _abort(call: Call) -> Answer:
+async def _abort(call: HttpCall) -> Answer:
     request = _body(AbortIn, call)
     return json_answer(await call.do(AbortSink(call.params["sink"], request.batch_id)))
 
@@ -136,20 +136,20 @@ async def _abort(call: Call) -> Answer:
 R = TypeVar("R", bound=StrictRequest)
 
 
-def _body(model: type[R], call: Call) -> R:
+def _body(model: type[R], call: HttpCall) -> R:
     if call.query or not call.body:
         raise refuse("send the request as a JSON body")
     return decode(model, call.body)
 
 
 @CALLS.get("/v1/sinks", CallDoc("Show the state of all sinks", {200: SinkList}, (400,)))
-async def _list(call: Call) -> Answer:
+async def _list(call: HttpCall) -> Answer:
     read(NoFields, call.query, b"")
     return json_answer(SinkList(await call.do(ListSinks())))
 
 
 @CALLS.get("/v1/sinks/{sink}", CallDoc("Show the state of a sink", {200: SinkStatus}, errors=(400, 404)))
-async def _status(call: Call) -> Answer:
+async def _status(call: HttpCall) -> Answer:
     read(NoFields, call.query, b"")
     return json_answer(await call.do(DescribeSink(call.params["sink"])))
 
@@ -160,7 +160,7 @@ async def _status(call: Call) -> Answer:
         "Delete a sink, what is staged in it, and the memory of its commits", {204: None}, errors=(400, 404, 409, 504)
     ),
 )
-async def _delete(call: Call) -> Answer:
+async def _delete(call: HttpCall) -> Answer:
     read(NoFields, call.query, call.body)
     await call.do(DeleteSink(call.params["sink"]))
     return NO_CONTENT

@@ -8,7 +8,7 @@ import msgspec
 
 from penstock import __version__
 from penstock.gateways.http.server.answers import Answer, json_answer
-from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc
+from penstock.gateways.http.server.routing import ApiCalls, CallDoc, HttpCall
 from penstock.gateways.http.v1.models import Status, Version
 
 CALLS: Final = ApiCalls("v1: node")
@@ -36,10 +36,10 @@ def commit() -> str:
 
 
 @CALLS.get("/v1/healthz", CallDoc("Check whether the broker is healthy", {200: Status}))
-async def _healthz(_: Call) -> Answer:
+async def _healthz(_: HttpCall) -> Answer:
     return json_answer(Status("ok"))
 
 
 @CALLS.get("/v1/version", CallDoc("Show the version", {200: Version}))
-async def _version(_: Call) -> Answer:
+async def _version(_: HttpCall) -> Answer:
     return json_answer(Version(__version__, commit(), wal_enabled=True))

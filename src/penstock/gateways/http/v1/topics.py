@@ -3,7 +3,7 @@
 from typing import Final
 
 from penstock.gateways.http.server.answers import NO_CONTENT, Answer, json_answer
-from penstock.gateways.http.server.routing import ApiCalls, Call, CallDoc, Parameter
+from penstock.gateways.http.server.routing import ApiCalls, CallDoc, HttpCall, Parameter
 from penstock.gateways.http.v1.models import Count, CreateTopicRequest, NoFields, TopicCreated, TopicNames
 from penstock.gateways.http.v1.requests import read, refuse
 from penstock.operations.topics import CreateTopic, DeleteTopic, ListTopics
@@ -12,7 +12,7 @@ CALLS: Final = ApiCalls("v1: topics")
 
 
 @CALLS.get("/v1/topics", CallDoc("List the names of all topics, sorted", {200: TopicNames}, errors=(400,)))
-async def _list_topics(call: Call) -> Answer:
+async def _list_topics(call: HttpCall) -> Answer:
     read(NoFields, call.query, b"")
     return json_answer(TopicNames([topic.name for topic in await call.do(ListTopics())]))
 
@@ -33,7 +33,7 @@ async def _list_topics(call: Call) -> Answer:
         body_required=False,
     ),
 )
-async def _create_topic(call: Call) -> Answer:
+async def _create_topic(call: HttpCall) -> Answer:
     request = read(CreateTopicRequest, call.query, call.body)
     name = request.name.strip()
     if not name:
@@ -46,7 +46,7 @@ async def _create_topic(call: Call) -> Answer:
 @CALLS.delete(
     "/v1/topics/{topic}", CallDoc("Delete a topic with its records, offsets and leases", {204: None}, errors=(400, 404))
 )
-async def _delete_topic(call: Call) -> Answer:
+async def _delete_topic(call: HttpCall) -> Answer:
     read(NoFields, call.query, b"")
     await call.do(DeleteTopic(call.params["topic"]))
     return NO_CONTENT
