@@ -1,5 +1,5 @@
-"""Translation between a protocol and the core. No rule lives here: a gateway decodes, calls the core, and encodes.
+"""Translation between protocols and the core. There are no rules here: a gateway decodes, calls the core, and encodes.
 
-Each gateway's folder has the same few file names: ``gateway.py`` listens and holds the connections, ``connection.py`` is
-one of them, ``errors.py`` maps the reasons of the core, ``handlers/`` has a file per call.
+The folders of the gateways share file names: ``gateway.py`` listens and holds the connections, ``connection.py`` is one of them,
+``errors.py`` maps the reasons of the core, ``answers.py`` encodes, and ``handlers`` or a file per resource have the calls.
 """

@@ -1,7 +1,7 @@
-"""What gateways with a protocol of their own have in common: a listener with its connections, and what each owes its client.
+"""Common to the gateways that implement their protocols themselves: a listener with its connections, and their limits.
 
-No more connections are open than allowed, every one is looked after once a second, and a stop answers what is under way before
-it closes anything. A connection sends once at the end of the loop's turn, and reads only while its client takes the answers.
+The number of open connections is limited, each is checked once a second, and a stop answers what is under way before it closes
+anything. A connection sends once at the end of the event loop's turn, and reads only while its client reads the answers.
 """
 
 import asyncio
@@ -21,13 +21,13 @@ from penstock.settings import LimitSettings
 from penstock.types import Gateway
 
 BACKLOG: Final = 1024
-"""Clients that wait to be accepted."""
+"""Connections that wait to be accepted."""
 SWEEP_MS: Final = 1000
-"""All connections are looked after this often."""
+"""The interval between two checks of all connections."""
 
 
 class ClientConnection(ABC):
-    """One client, and whether it is silent or slow."""
+    """One client, and whether it is idle or slow."""
 
     def __init__(self, kind: Gateway, turn: EndOfTurn, monotonic_ms: int) -> None:
         self.caller = Caller(ANONYMOUS, kind)
@@ -35,19 +35,19 @@ class ClientConnection(ABC):
         self._transport: asyncio.Transport | None = None
         self._last_active_ms = monotonic_ms
         self._active = False
-        """Something came since the last look."""
+        """Whether bytes have arrived since the last check."""
         self._sending = False
         self._choked = False
-        """The client does not take its answers."""
+        """Whether the client does not read its answers."""
         self._ended = False
-        """The client has closed its side: it sends no more, and may still read."""
+        """Whether the client has closed its side: it sends no more, but may still read."""
         self._owed_since_ms: int | None = None
-        """Since when a client that has closed its side has had no answer; None when it has not, or was not looked after since."""
+        """Since when a client that has closed its side has been waiting for an answer, as of the last check."""
         self._paused = False
-        """Nothing is read."""
+        """Whether reading is paused."""
 
     def _open(self, transport: asyncio.BaseTransport, output_bytes_max: int) -> asyncio.Transport:
-        """A client is there; more than ``output_bytes_max`` that it does not take are too many."""
+        """A client has connected. ``output_bytes_max`` is the limit of unread answers."""
         # uvloop's transports are not subclasses of asyncio's.
         opened = self._transport = cast(asyncio.Transport, transport)
         peer = opened.get_extra_info("peername")
@@ -56,7 +56,7 @@ class ClientConnection(ABC):
         return opened
 
     def ready(self) -> None:
-        """An answer is complete: send at the end of the turn."""
+        """An answer is complete: send it at the end of the turn."""
         self._owed_since_ms = None
         if not self._sending:
             self._sending = True
@@ -64,10 +64,10 @@ class ClientConnection(ABC):
 
     @abstractmethod
     def _send(self) -> None:
-        """Send what is ready; ``_sending`` ends with it."""
+        """Send what is ready, and reset ``_sending``."""
 
     def _pause_reading(self, pause: bool) -> None:
-        """Read no more, or again."""
+        """Pause or resume reading."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -79,10 +79,10 @@ class ClientConnection(ABC):
 
     @abstractmethod
     def look_after(self, monotonic_ms: int) -> None:
-        """Once a second."""
+        """Check the connection; called once a second."""
 
     def _close_if_idle(self, monotonic_ms: int, idle_ms_max: int, *, is_busy: bool) -> None:
-        """Close what was silent too long; one that waits for the broker is not silent, unless it may be gone."""
+        """Close the connection if it is idle. One that waits for the broker is not idle, unless its client may be gone."""
         if self._ended and is_busy and not self._choked:
             if self._owed_since_ms is None:
                 self._owed_since_ms = monotonic_ms
@@ -94,17 +94,17 @@ class ClientConnection(ABC):
             self._last_active_ms = monotonic_ms
         elif monotonic_ms - self._last_active_ms > idle_ms_max:
             if self._choked:
-                # Closing would wait for a client that takes nothing.
+                # Closing would wait for a client that does not read.
                 self.abort()
             else:
                 self.close()
 
     @abstractmethod
     def close(self) -> None:
-        """Take no more requests; go once everything begun is answered."""
+        """Take no more requests, and disconnect once everything begun is answered."""
 
     def abort(self) -> None:
-        """Go now."""
+        """Disconnect at once."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -113,7 +113,7 @@ Connection = TypeVar("Connection", bound=ClientConnection)
 
 
 class ConnectionGateway(Generic[Connection]):
-    """All connections of this node that speak one protocol."""
+    """All connections of one protocol."""
 
     def __init__(self, kind: Gateway, broker: Broker, turn: EndOfTurn, limits: LimitSettings) -> None:
         self.broker: Final = broker
@@ -121,10 +121,10 @@ class ConnectionGateway(Generic[Connection]):
         self.limits: Final = limits
         self.loop: Final = asyncio.get_running_loop()
         self.swept_ms = broker.clock.monotonic_ms()
-        """When the connections were last looked after, at most ``SWEEP_MS`` ago: a clock for deadlines, for free."""
+        """When the connections were last checked, at most ``SWEEP_MS`` ago: a cheap clock for deadlines."""
         self._kind: Final = kind
         self._logger: Final = logging.getLogger(f"penstock.{kind.value}")
-        # In the order in which they came: the same clients are then looked after in the same order.
+        # In the order of arrival, so that checks always have the same order.
         self._connections: dict[Connection, None] = {}
         self._stopping = False
         self._server: asyncio.Server | None = None
@@ -133,12 +133,12 @@ class ConnectionGateway(Generic[Connection]):
         broker.meters.connections[kind.value] = lambda: len(self._connections)
 
     async def _listen(self, listener: socket.socket, connect: Callable[[], asyncio.BaseProtocol]) -> None:
-        """Listen on a bound socket, which is the gateway's from here on."""
+        """Listen on a bound socket, which the gateway owns from now on."""
         self._server = await self.loop.create_server(connect, sock=listener, backlog=BACKLOG)
         self._sweep = self.loop.call_later(SWEEP_MS / 1000, self._look_after)
 
     def _close(self) -> None:
-        """Accept nobody new, and let each connection go once everything begun is answered."""
+        """Stop accepting, and close each connection once everything begun is answered."""
         self._stopping = True
         if self._server is not None:
             self._server.close()
@@ -148,7 +148,7 @@ class ConnectionGateway(Generic[Connection]):
             connection.close()
 
     async def _drain(self, seconds: float) -> bool:
-        """Whether all connections are gone in time."""
+        """Whether all connections are closed in time."""
         if self._connections:
             try:
                 async with asyncio.timeout(seconds):
@@ -158,12 +158,12 @@ class ConnectionGateway(Generic[Connection]):
         return True
 
     def _abort(self) -> None:
-        """Whoever is still there goes now."""
+        """Close the remaining connections at once."""
         for connection in list(self._connections):
             connection.abort()
 
     def admit(self, connection: Connection) -> str | None:
-        """Why there is no room for one more; None when there is."""
+        """Admit a new connection, or return why it is refused."""
         if self._stopping:
             return "The broker is stopping; connect again in a moment"
         count = len(self._connections)
@@ -178,14 +178,14 @@ class ConnectionGateway(Generic[Connection]):
         return None
 
     def forget(self, connection: Connection) -> None:
-        """A connection is gone."""
+        """A connection is closed."""
         self._connections.pop(connection, None)
         if not self._connections:
             self._drained.set()
 
     @property
     def connection_count(self) -> int:
-        """Open connections."""
+        """The number of open connections."""
         return len(self._connections)
 
     def _look_after(self) -> None:
@@ -195,14 +195,14 @@ class ConnectionGateway(Generic[Connection]):
         self._sweep = self.loop.call_later(SWEEP_MS / 1000, self._look_after)
 
     def count_error(self, reason: str) -> None:
-        """A request was refused."""
+        """Count a refused request."""
         self.broker.meters.request_errors.add((self._kind.value, reason.lower()))
 
     def say_closing(self, connection: Connection, why: str) -> None:
-        """The broker closes a connection, and an operator may want to know why."""
+        """Log why the broker closes a connection."""
         self._logger.warning("closing %s: %s", connection.caller.client, why)
 
     def report_bug(self, connection: Connection, error: BaseException) -> None:
-        """A mistake of ours: the whole trace goes to the log."""
+        """Log the trace of a bug."""
         trace = "".join(traceback.format_exception(error))
         self._logger.error("request of %s failed: %s", connection.caller.client, trace)

@@ -1,1 +1,1 @@
-"""Sockets, as the gateways and the connections between nodes share them: taking a port, and from bytes to frames."""
+"""Sockets, for the gateways and for the connections between nodes: opening a port, and from bytes to frames."""

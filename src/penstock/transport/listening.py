@@ -1,4 +1,4 @@
-"""Taking a port. It is done before anything else: a start that cannot have its ports leaves nothing behind."""
+"""Opening ports. A node does this before anything else, so that a start without its ports leaves nothing behind."""
 
 import asyncio
 import socket
@@ -7,9 +7,9 @@ from penstock.address import Address
 
 
 def bind(address: Address) -> socket.socket:
-    """A socket that has the address and does not listen yet; port 0 picks a free one. OSError when it cannot be had.
+    """A socket that is bound to the address and does not listen yet; port 0 picks a free one. OSError if it is not available.
 
-    A name may stand for an IPv6 and an IPv4 address. One port needs one of them, and IPv4 is what every client can reach.
+    If the host has both an IPv6 and an IPv4 address, IPv4 is used, which every client can reach.
     """
     found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     family, _, _, _, where = min(found, key=lambda info: info[0] != socket.AF_INET)
@@ -25,13 +25,13 @@ def bind(address: Address) -> socket.socket:
 
 
 def address_of(listener: socket.socket) -> Address:
-    """Where it is bound."""
+    """The address to which a socket is bound."""
     host, port = listener.getsockname()[:2]
     return Address(host, port)
 
 
 def send_at_once(writer: asyncio.StreamWriter | asyncio.BaseTransport) -> None:
-    """Small answers do not wait for the other side to acknowledge the last ones. asyncio does this only for sockets whose protocol it is told."""
+    """Set TCP_NODELAY, which asyncio does not set on sockets that are passed to it without their protocol."""
     raw = writer.get_extra_info("socket")
     if raw is not None:
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

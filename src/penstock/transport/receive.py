@@ -1,8 +1,8 @@
-"""From the bytes of a socket to whole frames, in place.
+"""From the bytes of a socket to complete frames, in place.
 
-All connections read into one shared scratch buffer: a turn's frames are handled before the next socket is read, so an idle
-connection holds no memory, and the pages stay warm. Only a frame that is not whole yet moves to a buffer of its own,
-which grows as bytes arrive (never because a length says so) and goes back to a small pool afterwards.
+All connections read into one shared scratch buffer. The frames of one read are handled before the next socket is read, so an idle
+connection holds no memory, and the pages stay in the cache. Only an incomplete frame is moved to a buffer of its own, which grows as
+bytes arrive (never because a length says so), and is returned to a small pool afterwards.
 """
 
 from struct import Struct
@@ -24,7 +24,7 @@ FRAME_BYTES_MIN: Final = 8
 
 
 class BufferPool:
-    """The shared scratch buffer, and a few larger ones that frames in parts borrow."""
+    """The shared scratch buffer, and a few larger buffers for incomplete frames."""
 
     def __init__(self) -> None:
         self.scratch: Final = bytearray(RECEIVE_SCRATCH_BYTES)
@@ -32,20 +32,20 @@ class BufferPool:
         self._free: list[bytearray] = []
 
     def take(self, capacity: int) -> bytearray:
-        """A buffer of at least this many bytes; what is in it is of no meaning."""
+        """A buffer of at least this many bytes, with any content."""
         for position, buffer in enumerate(self._free):
             if capacity <= len(buffer) <= capacity * RECEIVE_GROWTH:
                 return self._free.pop(position)
         return bytearray(-(-capacity // RECEIVE_BUFFER_BYTES_INITIAL) * RECEIVE_BUFFER_BYTES_INITIAL)
 
     def give(self, buffer: bytearray) -> None:
-        """Nobody looks at this buffer any more."""
+        """Return a buffer that is not used any more."""
         if len(self._free) < RECEIVE_BUFFERS_POOLED_MAX and len(buffer) <= RECEIVE_BUFFER_BYTES_KEPT_MAX:
             self._free.append(buffer)
 
 
 class FrameReader:
-    """Hands out frames as (buffer, start, end). A frame is good until the next call of :meth:`settle`."""
+    """The frames of one connection. A frame is valid until the next call of :meth:`settle`."""
 
     __slots__ = ("_pool", "buffer", "end", "frame_bytes_max", "start", "view")
 
@@ -58,22 +58,22 @@ class FrameReader:
         self.end = 0
 
     def writable(self) -> memoryview:
-        """Where the socket's next bytes go; never empty."""
+        """The buffer for the socket's next bytes; never empty."""
         return self.view if self.end == 0 else self.view[self.end :]
 
     def received(self, count: int) -> None:
-        """``count`` bytes were put into :meth:`writable`."""
+        """``count`` bytes were written to :meth:`writable`."""
         self.end += count
 
     def next_frame(self) -> tuple[int, int] | None:
-        """Start and end of the next whole frame in ``buffer``, without its length; None when more bytes are needed."""
+        """Start and end of the next complete frame in ``buffer``, without its length; None if more bytes are needed."""
         start = self.start + LENGTH_BYTES
         if start > self.end:
             return None
         (size,) = _LENGTH.unpack_from(self.buffer, self.start)
         if not FRAME_BYTES_MIN <= size <= self.frame_bytes_max:
             raise ProtocolViolation(
-                f"a frame of {size} bytes (allowed: {FRAME_BYTES_MIN} to {self.frame_bytes_max}); check that this is a Kafka client"
+                f"A frame of {size} bytes is out of range (allowed: {FRAME_BYTES_MIN} to {self.frame_bytes_max}): check that this is a Kafka client"
             )
         end: int = start + size
         if end > self.end:
@@ -83,11 +83,11 @@ class FrameReader:
 
     @property
     def unread(self) -> int:
-        """Bytes received and not handed out."""
+        """Bytes that were received, but not returned as frames."""
         return self.end - self.start
 
     def settle(self) -> None:
-        """Leave the shared buffer to the other connections: call when the frames handed out are done with."""
+        """Release the shared buffer for other connections; called when the returned frames have been handled."""
         unread = self.end - self.start
         if unread == 0:
             if self.buffer is not self._pool.scratch:
@@ -119,6 +119,6 @@ class FrameReader:
         self.view = view
 
     def close(self) -> None:
-        """The connection is gone."""
+        """The connection is closed."""
         self.start = self.end
         self.settle()

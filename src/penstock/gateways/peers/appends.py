@@ -1,6 +1,7 @@
-"""Appends of other nodes to partitions that this one leads: translation between their words and ``core/partitions/led_appends.py``.
+"""Appends of other nodes to partitions that this node leads: from their requests to ``core/partitions/led_appends.py``.
 
-Each is begun as it comes, so their order on a connection is their order in the log, and answered when it is done, in any order.
+Each is begun as it arrives, so their order on a connection is their order in the log. They are answered when they are done, in any
+order.
 """
 
 import asyncio
@@ -23,34 +24,33 @@ if TYPE_CHECKING:
     from penstock.gateways.peers.gateway import PeerGateway
 
 UNDER_WAY_MAX: Final = 1_000
-"""Of one connection; beyond that nothing more is read from it."""
+"""Appends of one connection; above it, nothing more is read."""
 
 
 class PeerAppends:
-    """Those of one connection."""
+    """The appends of one connection."""
 
     def __init__(
-        self, gateway: "PeerGateway", write: Callable[[list[Buffer]], None], on_room: Callable[[], None]
+        self, gateway: "PeerGateway", answer: Callable[[list[Buffer]], None], on_room: Callable[[], None]
     ) -> None:
-        """``on_room`` is told when there is room again."""
+        """``on_room`` is called when there is room again."""
         self._gateway = gateway
-        self._write = write
+        self._answer = answer
         self._on_room = on_room
         self._under_way = 0
-        self._answers: list[Buffer] = []
         self._closed = False
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no room for one more."""
+        """Whether there is no room for another one."""
         return self._under_way >= UNDER_WAY_MAX
 
     def close(self) -> None:
-        """The connection is gone; what was begun ends by itself."""
+        """The connection is closed; what was begun ends by itself."""
         self._closed = True
 
     def begin(self, api: int, correlation_id: int, body: memoryview) -> None:
-        """Do what is asked; ProtocolViolation when it cannot be read."""
+        """Begin an append; ProtocolViolation if it cannot be decoded."""
         head, batch = decode_peer_request(api, body)
         self._under_way += 1
         try:
@@ -73,12 +73,12 @@ class PeerAppends:
         else:
             asked = ProducerQuery(head.producer_id, head.producer_epoch, head.from_offset)
             if asked == NO_PRODUCER:
-                self._gateway.broker.settling.wait((partition,), partial(self._stand_settled, head, done))
+                self._gateway.broker.settling.wait((partition,), partial(self._describe_settled, head, done))
             else:
                 done(list(partition_status(partition, asked)))
 
-    def _stand_settled(self, head: Head, done: Callable[[list[int] | PenstockError], None]) -> None:
-        """Report a partition once what it acknowledged is committed."""
+    def _describe_settled(self, head: Head, done: Callable[[list[int] | PenstockError], None]) -> None:
+        """Describe a partition once what it acknowledged is committed."""
         try:
             done(list(partition_status(self._led(head))))
         except PenstockError as error:
@@ -97,14 +97,7 @@ class PeerAppends:
             return
         if was_full:
             asyncio.get_running_loop().call_soon(self._on_room)
-        if not self._answers:
-            self._gateway.turn.send(self._send)
-        self._answers += frame(correlation_id, 0, [encode_answer(answer)])
-
-    def _send(self) -> None:
-        answers, self._answers = self._answers, []
-        if not self._closed:
-            self._write(answers)
+        self._answer(frame(correlation_id, 0, [encode_answer(answer)]))
 
 
 def _appended_once(done: Callable[[list[int] | PenstockError], None], found: AppendedRecords | PenstockError) -> None:

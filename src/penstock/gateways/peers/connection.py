@@ -1,7 +1,8 @@
-"""One node's connection: first the proofs, then requests. Everything is done as it comes, without a task: the way of every record to the other nodes
-leads through here. A fetch waits for news (``fetch.py``); what only nodes ask is begun as it comes and answered when it is done (``appends.py``).
+"""The connection of one node: first the proofs, then requests. All requests are handled as they arrive, without a task, because every
+record reaches the other nodes this way. A fetch waits for news (``fetch.py``); appends and operations are begun as they arrive, and
+answered when they are done (``appends.py``, ``operations.py``).
 
-Nothing is read while the other side does not take its answers, or too much of what it asked is under way.
+Nothing is read while the other side does not read its answers, or too many of its requests are under way.
 """
 
 import asyncio
@@ -43,16 +44,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("penstock.peers")
 
 HANDSHAKE_BYTES_MAX: Final = 4 * 1024
-"""Of one frame of a stranger: a greeting has some two hundred."""
+"""The largest frame before the proof; a greeting has about 200 bytes."""
 HANDSHAKE_SECONDS: Final = 5.0
-"""A node that is up needs some milliseconds, and gives up itself after three seconds."""
+"""A node needs some milliseconds, and gives up after three seconds."""
 IDLE_SECONDS: Final = 600.0
 OUTPUT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Not taken by the other side: more than one answer with much in it."""
+"""Unread answers: more than one large answer."""
 
 
 class PeerConnection(asyncio.BufferedProtocol):
-    """Of one node, once it has proved itself."""
+    """One connection, of a node once it has proved itself."""
 
     def __init__(self, gateway: "PeerGateway") -> None:
         self.gateway: Final = gateway
@@ -60,21 +61,23 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._frames = FrameReader(gateway.buffers, HANDSHAKE_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
         self._greeted: tuple[Hello, bytes] | None = None
-        """What it said first, and the nonce that it was given."""
+        """Its first message, and the nonce that was sent to it."""
         self._node = -1
-        """Who it is, once it has proved it."""
+        """The id of the node, once it has proved itself."""
         self._fetches: ReplicaFetches | None = None
-        self._appends = PeerAppends(gateway, self._write, self._run)
-        self._operations = PeerOperations(gateway, self._write)
+        self._appends = PeerAppends(gateway, self._answer_soon, self._run)
+        self._operations = PeerOperations(gateway, self._answer_soon)
+        self._answers: list[Buffer] = []
+        """Sent at the end of the turn."""
         self._choked = False
         self._paused = False
         self._heard_at = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
 
-    # The event loop's side.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody is there."""
+        """Somebody has connected."""
         # uvloop's transports are not subclasses of asyncio's.
         opened = self._transport = cast(asyncio.Transport, transport)
         self.gateway.admit(self)
@@ -83,7 +86,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._timer = self._loop.call_later(HANDSHAKE_SECONDS, self._look_after)
 
     def connection_lost(self, _: Exception | None) -> None:
-        """It is gone; what it asked ends by itself."""
+        """The connection is closed; its requests end by themselves."""
         self.gateway.forget(self)
         self._transport = None
         if self._timer is not None:
@@ -95,40 +98,40 @@ class PeerConnection(asyncio.BufferedProtocol):
             self._fetches.close()
 
     def eof_received(self) -> bool:
-        """Whoever says nothing more wants no answers either."""
+        """A node that sends no more wants no answers, either."""
         return False
 
     def get_buffer(self, _: int) -> memoryview:
-        """Where the next bytes go."""
+        """The buffer for the next bytes."""
         return self._frames.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """The next bytes are there."""
+        """Bytes have arrived."""
         self._frames.received(nbytes)
         self._run()
 
     def pause_writing(self) -> None:
-        """It does not take its answers: take no more requests."""
+        """The node does not read its answers: take no more requests."""
         self._choked = True
         self._update_reading()
 
     def resume_writing(self) -> None:
-        """It took its answers."""
+        """The node has read its answers."""
         self._choked = False
         self._loop.call_soon(self._run)
 
     def abort(self) -> None:
-        """Hang up."""
+        """Disconnect at once."""
         if self._transport is not None:
             self._transport.abort()
 
-    def cut_off(self) -> None:
-        """It has not proved itself, and others want its place."""
+    def make_room(self) -> None:
+        """Disconnect, because it has not proved itself and others need the place."""
         logger.info("closing %s: it has not authenticated as a node, and other connections need the slot", self._peer())
         self.abort()
 
     def _look_after(self) -> None:
-        """Close what was silent for too long; look again when it may have been."""
+        """Close the connection if it is idle, or check again when it may be."""
         since = self._loop.time() - self._heard_at
         if self._node >= 0 and since < IDLE_SECONDS:
             self._timer = self._loop.call_later(IDLE_SECONDS - since, self._look_after)
@@ -150,10 +153,10 @@ class PeerConnection(asyncio.BufferedProtocol):
                     break
                 self._request(frames.view[found[0] : found[1]])
         except (ProtocolViolation, PenstockError) as error:
-            self._leave(f"{error}")
+            self._close(f"{error}")
         except Exception:
             logger.exception("a request from node %d failed", self._node)
-            self._leave("internal error")
+            self._close("internal error")
         frames.settle()
         self._update_reading()
 
@@ -161,8 +164,8 @@ class PeerConnection(asyncio.BufferedProtocol):
     def _is_held_up(self) -> bool:
         return self._choked or self._appends.is_full or (self._fetches is not None and self._fetches.is_busy)
 
-    def _leave(self, why: str) -> None:
-        """Nothing sensible can follow. What was answered is sent before."""
+    def _close(self, why: str) -> None:
+        """Close the connection, since nothing valid can follow. Answers are sent before."""
         transport = self._transport
         logger.warning("closing %s: %s", self._peer(), why)
         self._frames.close()
@@ -206,14 +209,23 @@ class PeerConnection(asyncio.BufferedProtocol):
         else:
             transport.writelines(parts)
 
-    # Who is it?
+    def _answer_soon(self, parts: list[Buffer]) -> None:
+        if not self._answers:
+            self.gateway.turn.send(self._send)
+        self._answers += parts
+
+    def _send(self) -> None:
+        answers, self._answers = self._answers, []
+        self._write(answers)
+
+    # Authentication.
 
     def _authenticate(self, header: RequestHeader, body: memoryview, position: int) -> None:
-        """Two questions, two answers; ProtocolViolation when it does not belong here."""
+        """Check the greeting, then the proof; ProtocolViolation if one is wrong."""
         api = API[ApiKey.SASL_AUTHENTICATE]
         if header.api_key != ApiKey.SASL_AUTHENTICATE or not api.covers(header.api_version):
-            raise ProtocolViolation("it did not identify itself: clients must connect to the kafka listener")
-        # A copy: the greeting is kept until the proof comes.
+            raise ProtocolViolation("The client did not identify itself: clients must connect to the kafka listener")
+        # A copy, since the greeting is kept until the proof arrives.
         request: SaslAuthenticateRequest = api.decode_request(bytes(body), position, header.api_version)
         if self._greeted is None:
             self._challenge(header, decode_hello(bytes(request.auth_bytes)))
@@ -235,7 +247,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         if gateway.cluster.rules.authenticated_replicas and not is_proof(expected, proof):
             self._refuse(header, "it does not know the cluster's secret")
         if not gateway.proved(self):
-            raise ProtocolViolation("there are too many connections from other nodes")
+            raise ProtocolViolation("Too many connections from other nodes are open")
         self._node = hello.node
         self._frames.frame_bytes_max = REQUEST_BYTES_MAX
         self._fetches = ReplicaFetches(gateway, NodeId(hello.node), hello.epoch, self._write, self._run, self.abort)

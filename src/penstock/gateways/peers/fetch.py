@@ -1,11 +1,11 @@
 """Fetches of followers: translation between Kafka's Fetch and the rules of copying (``core/cluster/copying.py``).
 
-The first request of a connection names all partitions, later ones only what changed. An answer has only partitions with news, and
-waits for the first of them at most as long as the follower said. Two questions may wait at a time; a third ends the first one's wait. They are answered in
-the order in which they came.
+The first request of a connection names all partitions, later ones only what has changed. A response has only partitions with news, and
+waits for the first of them at most as long as the follower asked for. Two fetches may wait at a time; a third ends the wait of the
+first. They are answered in the order in which they arrived.
 
-News goes out at the end of the turn in which it came about, right behind the write. That more is committed, and nothing else, is news too: whoever works a queue
-on that node, or reads there, looks for what was acknowledged a moment ago.
+News is sent at the end of the turn in which it came about, directly after the write. A higher high watermark alone is news, too: workers
+and readers on the other node look for what was acknowledged a moment ago.
 """
 
 import asyncio
@@ -42,14 +42,14 @@ _SESSION: Final = 1
 """A connection has one."""
 _HEADER_VERSION: Final = 1
 _PARTITIONS_A_TURN: Final = 500
-"""The first question of a connection names all partitions: others are served in between."""
+"""The first fetch of a connection names all partitions: other connections are served in between."""
 _KEPT_BYTES_MIN: Final = 16 * 1024
-"""A question of this size may take more than one turn; a partition takes some 40 bytes of it."""
+"""A request of this size may take more than one turn; a partition takes about 40 bytes."""
 _decode = DECODE_REQUEST[FETCH_VERSION]
 _encode = ENCODE_RESPONSE[FETCH_VERSION]
 
 
-class _Question(NamedTuple):
+class _WaitingFetch(NamedTuple):
     number: int
     correlation_id: int
     bytes_max: int
@@ -68,7 +68,7 @@ class ReplicaFetches:
         on_read: Callable[[], None],
         on_failed: Callable[[], None],
     ) -> None:
-        """``on_read`` is told when a large question was read to its end, ``on_failed`` when an answer cannot be made: what was gathered for it is taken for told."""
+        """``on_read`` is called when a large request has been read to its end, ``on_failed`` when a response cannot be made: its news is lost."""
         self._gateway = gateway
         self._node_id = node_id
         self._node_epoch = node_epoch
@@ -76,11 +76,11 @@ class ReplicaFetches:
         self._on_read = on_read
         self._on_failed = on_failed
         self.is_busy = False
-        """A question is being read, and the next must wait."""
+        """Whether a request is being read, so that the next must wait."""
         self._closed = False
         self._loop = asyncio.get_running_loop()
         self._session = self._new_session()
-        self._questions: deque[_Question] = deque()
+        self._waiting: deque[_WaitingFetch] = deque()
         self._looking = False
         self._timer: asyncio.TimerHandle | None = None
 
@@ -97,15 +97,15 @@ class ReplicaFetches:
         )
 
     def close(self) -> None:
-        """The follower is gone."""
+        """The connection is closed."""
         self._closed = True
         self._session.close()
-        self._questions.clear()
+        self._waiting.clear()
         if self._timer is not None:
             self._timer.cancel()
 
     def fetch(self, correlation_id: int, body: memoryview, position: int) -> None:
-        """Note what the follower has, and answer with what is new, or with nothing when its time is over."""
+        """Note what the follower has, and answer with news, or with nothing when its wait is over."""
         if len(body) >= _KEPT_BYTES_MIN:
             body = memoryview(bytes(body))
         request = _decode(body, position)
@@ -113,22 +113,22 @@ class ReplicaFetches:
             self._session.close()
             self._session = self._new_session()
         self._session.question += 1
-        self._read(self._ask(request), correlation_id, request)
+        self._read(self._note(request), correlation_id, request)
 
-    def _read(self, asking: Iterator[None], correlation_id: int, request: FetchRequest) -> None:
+    def _read(self, noting: Iterator[None], correlation_id: int, request: FetchRequest) -> None:
         if self._closed:
             return
-        for _ in asking:
+        for _ in noting:
             self.is_busy = True
-            self._loop.call_soon(self._safely, self._read, asking, correlation_id, request)
+            self._loop.call_soon(self._safely, self._read, noting, correlation_id, request)
             return
         self._wait(correlation_id, request)
         if self.is_busy:
             self.is_busy = False
             self._on_read()
 
-    def _ask(self, request: FetchRequest) -> Iterator[None]:
-        """Note what the follower has; stops after so many partitions."""
+    def _note(self, request: FetchRequest) -> Iterator[None]:
+        """Note what the follower has; yields after many partitions."""
         session, named = self._session, 0
         for topic in request.topics:
             topic_id = UUID(bytes=bytes(topic.topic_id))
@@ -155,29 +155,29 @@ class ReplicaFetches:
         session = self._session
         wait_ms = min(max(request.max_wait_ms, 0), FETCH_WAIT_MS_MAX)
         until = self._loop.time() + wait_ms / 1000
-        self._questions.append(_Question(session.question, correlation_id, request.max_bytes, until))
+        self._waiting.append(_WaitingFetch(session.question, correlation_id, request.max_bytes, until))
         if session.has_news or session.holds_back:
             self._look_soon()
-        if len(self._questions) > WAITING_MAX:
+        if len(self._waiting) > WAITING_MAX:
             self._answer(self._collected())
         if self._timer is None:
             self._timer = self._loop.call_later(wait_ms / 1000, self._safely, self._time_over)
 
     def _time_over(self) -> None:
-        """Answer whoever waited long enough, with whatever there is."""
+        """Answer the fetches whose wait is over, with the news there is."""
         self._timer = None
         now = self._loop.time()
-        while self._questions and self._questions[0].until <= now:
+        while self._waiting and self._waiting[0].until <= now:
             self._answer(self._collected())
-        if self._questions:
-            self._timer = self._loop.call_later(self._questions[0].until - now, self._safely, self._time_over)
+        if self._waiting:
+            self._timer = self._loop.call_later(self._waiting[0].until - now, self._safely, self._time_over)
 
     def _woken(self) -> None:
-        if self._questions:
+        if self._waiting:
             self._look_soon()
 
     def _look_soon(self) -> None:
-        # At the end of the turn: what else comes in it goes with the same answer.
+        # At the end of the turn, so that all news of the turn goes into the same response.
         if not self._looking:
             self._looking = True
             self._gateway.turn.look(self._look_now)
@@ -186,7 +186,7 @@ class ReplicaFetches:
         self._safely(self._look)
 
     def _safely(self, work: Callable[..., None], *what: object) -> None:
-        """Nobody waits for this who could be told: the follower begins anew, and gets everything."""
+        """Run work whose errors have no caller: the follower reconnects, and starts from the beginning."""
         try:
             work(*what)
         except Exception:
@@ -195,7 +195,7 @@ class ReplicaFetches:
 
     def _look(self) -> None:
         self._looking = False
-        while self._questions:
+        while self._waiting:
             found = self._collected()
             if not found and not self._session.has_passed_over:
                 return
@@ -204,14 +204,14 @@ class ReplicaFetches:
                 return
 
     def _collected(self) -> list[Copied]:
-        """What answers the question that waits longest."""
-        question = self._questions[0]
-        return self._session.collect(question.bytes_max, question.number)
+        """The news for the fetch that has waited longest."""
+        fetch = self._waiting[0]
+        return self._session.collect(fetch.bytes_max, fetch.number)
 
     def _answer(self, found: list[Copied]) -> None:
-        question = self._questions.popleft()
+        fetch = self._waiting.popleft()
         self._gateway.broker.meters.replicated_out_bytes += sum(len(copied.records) for copied in found)
-        self._write(frame(question.correlation_id, _HEADER_VERSION, _encode(_response(found))))
+        self._write(frame(fetch.correlation_id, _HEADER_VERSION, _encode(_response(found))))
 
 
 def _response(found: list[Copied]) -> FetchResponse:

@@ -1,7 +1,7 @@
 """The peer listener: connections of other nodes. Nothing is served before a node has proved that it belongs to the cluster.
 
-Whoever has not proved it yet has a few seconds for that and little room: strangers may be many, and the one that has taken longest makes place for
-the next. Nodes need some milliseconds for it, so they get in however many strangers there are, and have the other room for themselves.
+Connections that have not proved it yet have a few seconds for that, and few places: the oldest one is closed to make room for the next.
+Nodes need some milliseconds, so they get in however many strangers there are, and the other places are theirs.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from penstock.transport.receive import BufferPool
 logger = logging.getLogger("penstock.peers")
 
 CONNECTIONS_MAX: Final = 10_000
-"""Of nodes that have proved themselves: each has a few."""
+"""Connections of nodes, which have a few each."""
 PEERS: Final = "peer"
-"""How the listener is called where connections are counted."""
+"""The name of the listener in the metrics."""
 STRANGERS_MAX: Final = 64
-"""Of who has not, or not yet: more than there are nodes that come back at the same moment."""
+"""Connections that have not proved themselves: more than the nodes that reconnect at the same time."""
 
 
 class PeerGateway:
@@ -37,24 +37,24 @@ class PeerGateway:
         self.secret: Final = secret
         self.on_fetched: Final = on_fetched
         self.heard_ms: Final = heard_ms
-        """When each node last asked for anything, in monotonic time."""
+        """When each node last fetched, in monotonic time."""
         self.buffers: Final = BufferPool()
         self._server: asyncio.Server | None = None
         self._connections: dict[PeerConnection, None] = {}
-        """All of them, strangers too."""
+        """All connections, including strangers."""
         self._strangers: dict[PeerConnection, None] = {}
-        """Who has not proved itself, in the order in which they came."""
+        """Connections that have not proved themselves, in the order of arrival."""
         self._gone = asyncio.Event()
         self._is_stopping = False
         broker.meters.connections[PEERS] = lambda: len(self._connections)
 
     async def start(self, listener: socket.socket) -> None:
-        """Listen on a bound socket, which is the gateway's from here on."""
+        """Listen on a bound socket, which the gateway owns from now on."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: PeerConnection(self), sock=listener)
 
     async def stop(self) -> None:
-        """Hang up. Other nodes find out who leads by the records."""
+        """Close all connections. Other nodes find the new leaders in the metadata."""
         self._is_stopping = True
         if self._server is not None:
             self._server.close()
@@ -65,25 +65,25 @@ class PeerGateway:
             await self._gone.wait()
 
     def proved(self, connection: PeerConnection) -> bool:
-        """It is a node of this cluster; whether there is room for it."""
+        """A connection has proved that it is a node of this cluster. Returns whether there is room for it."""
         self._strangers.pop(connection, None)
         return len(self._connections) - len(self._strangers) <= CONNECTIONS_MAX
 
     def admit(self, connection: PeerConnection) -> None:
-        """Somebody connected."""
+        """Somebody has connected."""
         if self._is_stopping:
-            # It was taken before the listener was closed, and is told of only now.
+            # It was accepted before the listener was closed.
             connection.abort()
             return
         if len(self._strangers) >= STRANGERS_MAX:
-            slowest = next(iter(self._strangers))
-            del self._strangers[slowest]
-            slowest.cut_off()
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.make_room()
             self.broker.meters.connections_refused.add((PEERS,))
         self._connections[connection] = self._strangers[connection] = None
 
     def forget(self, connection: PeerConnection) -> None:
-        """A connection is gone."""
+        """A connection is closed."""
         self._connections.pop(connection, None)
         self._strangers.pop(connection, None)
         self._gone.set()

@@ -1,7 +1,7 @@
-"""Operations and streams that other nodes send because they belong to this one. They are never sent on.
+"""Operations and streams that other nodes send because they belong to this node, which never sends them on.
 
-Each is begun as it comes and answered when it is done, in any order. Too many are refused, never left unread: what follows them on the
-connection may be the cancellation of one of them.
+Each is begun as it arrives, and answered when it is done, in any order. Above the limit they are refused, but still read: what
+follows on the connection may cancel one of them.
 """
 
 import logging
@@ -37,20 +37,19 @@ UNDER_WAY_MAX: Final = 10_000
 
 
 class PeerOperations:
-    """Those of one connection."""
+    """The operations of one connection."""
 
-    def __init__(self, gateway: "PeerGateway", write: Callable[[list[Buffer]], None]) -> None:
+    def __init__(self, gateway: "PeerGateway", answer: Callable[[list[Buffer]], None]) -> None:
         self._gateway = gateway
         self._door = gateway.broker.door
-        self._write = write
+        self._write_answer = answer
         self._under_way: dict[int, Cancel | None] = {}
-        """By number: what cancels it, if anything does."""
+        """By number: what cancels the operation, if it can be cancelled."""
         self._flows: dict[int, Flow] = {}
-        self._answers: list[Buffer] = []
         self._closed = False
 
     def close(self) -> None:
-        """The connection is gone: nobody waits for anything any more. What was begun ends by itself."""
+        """The connection is closed. What was begun and cannot be cancelled ends by itself."""
         self._closed = True
         flows, self._flows = self._flows, {}
         under_way, self._under_way = self._under_way, {}
@@ -61,7 +60,7 @@ class PeerOperations:
                 cancel()
 
     def begin(self, api: int, number: int, body: memoryview) -> None:
-        """Do what is asked; ProtocolViolation when it cannot be read."""
+        """Handle a request; ProtocolViolation if it cannot be decoded."""
         head, data = decode_operation_request(api, body)
         if isinstance(head, DoHead):
             try:
@@ -115,7 +114,7 @@ class PeerOperations:
         flow = self._door.open_here(stream, caller, partial(self._items, number), on_end)
         if not over:
             self._flows[number] = flow
-            # It is open, whether or not there are items yet.
+            # Reports that it is open, even if there are no items yet.
             self._items(number, ())
 
     def _items(self, number: int, items: Sequence[object]) -> None:
@@ -135,16 +134,8 @@ class PeerOperations:
         self._answer(number, answer)
 
     def _answer(self, number: int, answer: OperationAnswer) -> None:
-        if self._closed:
-            return
-        if not self._answers:
-            self._gateway.turn.send(self._send)
-        self._answers += frame(number, 0, [msgspec.msgpack.encode(answer)])
-
-    def _send(self) -> None:
-        answers, self._answers = self._answers, []
         if not self._closed:
-            self._write(answers)
+            self._write_answer(frame(number, 0, [msgspec.msgpack.encode(answer)]))
 
 
 def _decoded(name: str, data: memoryview) -> Asked[Any]:
