@@ -36,47 +36,23 @@ QUERY_FIELDS_MAX: Final = 100
 _LARGE_ANSWER_BYTES: Final = 64 * KIB
 
 
+@dataclass(slots=True)
 class HttpCall:
     """One request as a handler sees it. ``request`` is Starlette's, and None in the fast lane.
 
     A hot handler that may wait long sets ``cancel``, which is called if the client disconnects before the answer.
     """
 
-    __slots__ = (
-        "body",
-        "caller",
-        "cancel",
-        "gateway",
-        "headers",
-        "params",
-        "path",
-        "query",
-        "request",
-        "request_id",
-    )
-
-    def __init__(
-        self,
-        gateway: "HttpGateway",
-        caller: Caller,
-        path: str,
-        params: Mapping[str, str],
-        query: bytes,
-        headers: RawHeaders,
-        body: bytes,
-        request_id: bytes,
-        request: Request | None = None,
-    ) -> None:
-        self.gateway = gateway
-        self.caller = caller
-        self.path = path
-        self.params = params
-        self.query = query
-        self.headers = headers
-        self.body = body
-        self.request_id = request_id
-        self.request = request
-        self.cancel: Callable[[], None] | None = None
+    gateway: "HttpGateway"
+    caller: Caller
+    path: str
+    params: Mapping[str, str]
+    query: bytes
+    headers: RawHeaders
+    body: bytes
+    request_id: bytes
+    request: Request | None = None
+    cancel: Callable[[], None] | None = None
 
     def header(self, name: bytes) -> bytes | None:
         """The first header with this lower-case name."""

@@ -164,6 +164,14 @@ def _from_base64(text: str, what: str) -> bytes:
         ) from None
 
 
+def decode_message(raw: msgspec.Raw | bytes) -> MessageRequest | NotPublished:
+    """A message, or its error."""
+    try:
+        return message_decoder.decode(raw)
+    except NOT_JSON:
+        return NotPublished(wrong_message(raw))
+
+
 def wrong_message(raw: msgspec.Raw | bytes) -> str:
     """The error text for a message that does not match the model."""
     try:

@@ -40,6 +40,7 @@ from penstock.gateways.http.tarantoolmq.message_models import (
     Published,
     PublishedBatch,
     batch_decoder,
+    decode_message,
     message_decoder,
     message_of,
     publish_decoder,
@@ -160,15 +161,7 @@ def _batch(body: bytes) -> list[MessageRequest | NotPublished]:
     except NOT_JSON:
         decoded(raw_decoder, body)
         raise
-    return [one_message(raw) for raw in decoded(raw_decoder, body)]
-
-
-def one_message(raw: msgspec.Raw | bytes) -> MessageRequest | NotPublished:
-    """A message, or its error."""
-    try:
-        return message_decoder.decode(raw)
-    except NOT_JSON:
-        return NotPublished(wrong_message(raw))
+    return [decode_message(raw) for raw in decoded(raw_decoder, body)]
 
 
 def _publish_one(call: HttpCall, topic: str, message: MessageRequest, acks: Acks, done: Done) -> None:

@@ -20,11 +20,9 @@ from penstock.gateways.http.server.routing import HttpCall
 from penstock.gateways.http.server.streams import piece, start_of
 from penstock.gateways.http.tarantoolmq.message_models import (
     ACKS,
-    NOT_JSON,
     MessageRequest,
     NotPublished,
-    message_decoder,
-    wrong_message,
+    decode_message,
 )
 from penstock.types import Acks
 from penstock.wire.jsonlines import Line, LineSplitter
@@ -122,7 +120,4 @@ class _Lines(Response):
     def _message(self, line: Line) -> MessageRequest | NotPublished:
         if line is None:
             return NotPublished(f"A line has at most {self._line_bytes_max} bytes. Send a smaller message.")
-        try:
-            return message_decoder.decode(line)
-        except NOT_JSON:
-            return NotPublished(wrong_message(line))
+        return decode_message(line)

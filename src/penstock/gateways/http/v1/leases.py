@@ -25,6 +25,7 @@ from penstock.gateways.http.v1.models import (
     NackRequest,
     RecordRequest,
     RecordsRequest,
+    WorkerRequest,
 )
 from penstock.gateways.http.v1.record import consumed
 from penstock.gateways.http.v1.requests import Names, names_of, read, refuse, require_topic
@@ -37,7 +38,6 @@ LEASE_RECORDS_MAX: Final = 1_000
 """Records in one answer of /v1/lease, which is one body."""
 WAIT_MS_MAX: Final = 60_000
 """The longest wait of /v1/lease: proxies between the broker and the client have timeouts, too."""
-
 
 _WORKER: Final = (
     Parameter("topic", str, "the topic", required=False),
@@ -54,18 +54,20 @@ _LEASE_MS: Final = Parameter("lease_ms", Count, "the duration of the lease; defa
 _BOTH_WAYS: Final = "The fields go in the query string or in a body."
 
 
-@CALLS.hot(
-    "/v1/ack",
-    CallDoc(
-        "Ack records that you hold",
+def _doc(summary: str, model: type[WorkerRequest], parameters: Sequence[Parameter]) -> CallDoc:
+    """The documentation of a call that settles or extends leases."""
+    return CallDoc(
+        summary,
         {204: None},
         errors=(400, 409),
         description=_BOTH_WAYS,
-        parameters=(*_RECORD, _SEVERAL),
-        body=AckRequest,
+        parameters=parameters,
+        body=model,
         body_required=False,
-    ),
-)
+    )
+
+
+@CALLS.hot("/v1/ack", _doc("Ack records that you hold", AckRequest, (*_RECORD, _SEVERAL)))
 def ack(call: HttpCall, done: Done) -> None:
     """POST /v1/ack."""
     request = read(AckRequest, call.query, call.body)
@@ -75,14 +77,10 @@ def ack(call: HttpCall, done: Done) -> None:
 
 @CALLS.hot(
     "/v1/nack",
-    CallDoc(
+    _doc(
         "Nack records that failed",
-        {204: None},
-        errors=(400, 409),
-        description=_BOTH_WAYS,
-        parameters=(*_RECORD, _SEVERAL, Parameter("reason", str, "the reason of the failure; error is an alias")),
-        body=NackRequest,
-        body_required=False,
+        NackRequest,
+        (*_RECORD, _SEVERAL, Parameter("reason", str, "the reason of the failure; error is an alias")),
     ),
 )
 def nack(call: HttpCall, done: Done) -> None:
@@ -95,15 +93,7 @@ def nack(call: HttpCall, done: Done) -> None:
 
 @CALLS.hot(
     "/v1/ack-cumulative",
-    CallDoc(
-        "Ack all records of a partition that you hold, up to this one",
-        {204: None},
-        errors=(400, 409),
-        description=_BOTH_WAYS,
-        parameters=_RECORD,
-        body=AckCumulativeRequest,
-        body_required=False,
-    ),
+    _doc("Ack all records of a partition that you hold, up to this one", AckCumulativeRequest, _RECORD),
 )
 def ack_cumulative(call: HttpCall, done: Done) -> None:
     """POST /v1/ack-cumulative."""
@@ -112,18 +102,7 @@ def ack_cumulative(call: HttpCall, done: Done) -> None:
     call.gateway.broker.begin(AckUpTo(*names, partition, offset), call.caller, partial(_settled, call, done))
 
 
-@CALLS.hot(
-    "/v1/extend",
-    CallDoc(
-        "Renew a lease for lease_ms from now",
-        {204: None},
-        errors=(400, 409),
-        description=_BOTH_WAYS,
-        parameters=(*_RECORD, _SEVERAL, _LEASE_MS),
-        body=ExtendRequest,
-        body_required=False,
-    ),
-)
+@CALLS.hot("/v1/extend", _doc("Renew a lease for lease_ms from now", ExtendRequest, (*_RECORD, _SEVERAL, _LEASE_MS)))
 def extend(call: HttpCall, done: Done) -> None:
     """POST /v1/extend."""
     request = read(ExtendRequest, call.query, call.body)
