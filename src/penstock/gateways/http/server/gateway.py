@@ -14,6 +14,7 @@ from starlette.routing import Route
 from penstock import limits
 from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.broker import Broker
+from penstock.gateways.connections import BACKLOG, SWEEP_MS
 from penstock.gateways.http.server.answers import encoder
 from penstock.gateways.http.server.app import build_app
 from penstock.gateways.http.server.connection import HttpConnection
@@ -27,8 +28,6 @@ from penstock.types import Gateway
 if TYPE_CHECKING:
     from penstock.observe.metrics import Metrics
 
-_BACKLOG: Final = 1024
-_SWEEP_SECONDS: Final = 1.0
 _STOP_GRACE_SECONDS: Final = 1.0
 _STOP_POLL_SECONDS: Final = 0.01
 _HELD_BYTES_FREE: Final = 64 * limits.KIB
@@ -141,7 +140,7 @@ class HttpGateway:
             # uvicorn calls it like a class.
             http=functools.partial(HttpConnection, self),  # type: ignore[arg-type]
             server_header=False,
-            backlog=_BACKLOG,
+            backlog=BACKLOG,
             timeout_keep_alive=self.bounds.keep_alive_ms // 1000,
         )
         self._server = _Server(config)
@@ -154,9 +153,9 @@ class HttpGateway:
     def start(self, listener: socket.socket) -> None:
         """Listen on a bound socket, which the gateway owns from now on."""
         # Clients that connect before uvicorn has started wait in the backlog.
-        listener.listen(_BACKLOG)
+        listener.listen(BACKLOG)
         self._serving = asyncio.create_task(self._server.serve([listener]), name="http")
-        self._sweep = self.loop.call_later(_SWEEP_SECONDS, self._sweep_again)
+        self._sweep = self.loop.call_later(SWEEP_MS / 1000, self._sweep_again)
 
     async def stop(self) -> None:
         """Answer what is under way, then close everything."""
@@ -230,7 +229,7 @@ class HttpGateway:
 
     def _sweep_again(self) -> None:
         self.look_after()
-        self._sweep = self.loop.call_later(_SWEEP_SECONDS, self._sweep_again)
+        self._sweep = self.loop.call_later(SWEEP_MS / 1000, self._sweep_again)
 
     def caller(self, host: str) -> Caller:
         """A client on this host."""

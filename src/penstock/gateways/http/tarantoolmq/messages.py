@@ -27,7 +27,7 @@ from penstock.gateways.http.server.routing import (
     read_body,
     required,
 )
-from penstock.gateways.http.tarantoolmq.message_models import (
+from penstock.gateways.http.tarantoolmq.models import (
     ACKS,
     MISSING_VALUE,
     NOT_JSON,

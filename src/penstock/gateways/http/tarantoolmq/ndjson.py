@@ -18,7 +18,7 @@ from penstock.gateways.http.server.answers import NDJSON, REQUEST_ID, encoder
 from penstock.gateways.http.server.errors import Refusal
 from penstock.gateways.http.server.routing import HttpCall
 from penstock.gateways.http.server.streams import piece, start_of
-from penstock.gateways.http.tarantoolmq.message_models import (
+from penstock.gateways.http.tarantoolmq.models import (
     ACKS,
     MessageRequest,
     NotPublished,

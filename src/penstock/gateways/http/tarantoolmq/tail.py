@@ -25,7 +25,7 @@ from penstock.gateways.http.server.answers import EVENTS, Answer, encoder
 from penstock.gateways.http.server.errors import Refusal
 from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Content, HttpCall, Parameter
 from penstock.gateways.http.server.streams import StreamedAnswer, piece
-from penstock.gateways.http.tarantoolmq.message_models import PARTITION_NOT_FOUND, Message, message_of
+from penstock.gateways.http.tarantoolmq.models import PARTITION_NOT_FOUND, Message, message_of
 from penstock.gateways.http.tarantoolmq.topics import find_topic, translated_errors
 from penstock.limits import KIB
 from penstock.operations.records import FollowTopic

@@ -12,7 +12,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.server.answers import Answer, json_answer
 from penstock.gateways.http.server.errors import Refusal, UnknownTopic
 from penstock.gateways.http.server.routing import ApiCalls, CallDoc, HttpCall, body_of, required
-from penstock.gateways.http.tarantoolmq.message_models import PARTITION_NOT_FOUND
+from penstock.gateways.http.tarantoolmq.models import PARTITION_NOT_FOUND
 from penstock.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
 from penstock.operations.topics import CreateTopic, DeleteTopic, DescribeTopic, ListTopics, TopicDescription
 

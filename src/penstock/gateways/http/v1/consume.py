@@ -20,7 +20,7 @@ from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Content, Ht
 from penstock.gateways.http.server.streams import OperationStream, piece
 from penstock.gateways.http.v1.leases import lease_ms_of
 from penstock.gateways.http.v1.models import ConsumedRecord, ConsumeRequest, Count
-from penstock.gateways.http.v1.record import consumed
+from penstock.gateways.http.v1.records import consumed
 from penstock.gateways.http.v1.requests import names_of, read, require_topic
 from penstock.limits import KIB
 from penstock.operations.queues import Consume, Delivery

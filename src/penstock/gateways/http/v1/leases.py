@@ -27,7 +27,7 @@ from penstock.gateways.http.v1.models import (
     RecordsRequest,
     WorkerRequest,
 )
-from penstock.gateways.http.v1.record import consumed
+from penstock.gateways.http.v1.records import consumed
 from penstock.gateways.http.v1.requests import Names, names_of, read, refuse, require_topic
 from penstock.operations.queues import Ack, AckUpTo, Delivery, Extend, Lease, Nack
 

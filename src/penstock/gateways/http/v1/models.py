@@ -9,7 +9,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.gateways.http.tarantoolmq.message_models import Encoding
+from penstock.gateways.http.tarantoolmq.models import Encoding
 
 INT64_MAX = 2**63 - 1
 

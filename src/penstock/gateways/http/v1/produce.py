@@ -15,9 +15,9 @@ from penstock.errors import BacklogFull, PenstockError, Reason
 from penstock.gateways.http.server.answers import Answer, json_answer
 from penstock.gateways.http.server.errors import Refusal, UnknownTopicError
 from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Done, HttpCall, Parameter, refused
-from penstock.gateways.http.tarantoolmq.message_models import Encoding
+from penstock.gateways.http.tarantoolmq.models import Encoding
 from penstock.gateways.http.v1.models import Attempts, ErrorAnswer, Milliseconds, Produced, ProduceRequest
-from penstock.gateways.http.v1.record import bytes_of, envelope_in
+from penstock.gateways.http.v1.records import bytes_of, envelope_in
 from penstock.gateways.http.v1.requests import NO_SUCH_TOPIC, PRODUCE_QUERY_FIELDS, read, refuse
 from penstock.operations.records import PublishedOnce, PublishOnce
 from penstock.types import Acks

@@ -8,7 +8,7 @@ from penstock.core.publish import record_id
 from penstock.gateways.http.server.answers import Answer, json_answer
 from penstock.gateways.http.server.routing import ApiCalls, CallDoc, HttpCall, Parameter
 from penstock.gateways.http.v1.models import Count, EnvelopeOut, NoFields, PeekRequest, StatesRequest, WhyRequest
-from penstock.gateways.http.v1.record import envelope_out
+from penstock.gateways.http.v1.records import envelope_out
 from penstock.gateways.http.v1.requests import read, refuse
 from penstock.operations.queues import (
     DescribeQueue,

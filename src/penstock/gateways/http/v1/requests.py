@@ -16,7 +16,7 @@ import msgspec
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.server.errors import UnknownTopicError
 from penstock.gateways.http.server.routing import HttpCall
-from penstock.gateways.http.tarantoolmq.message_models import Encoding
+from penstock.gateways.http.tarantoolmq.models import Encoding
 from penstock.gateways.http.v1.models import (
     ATTEMPTS_MAX,
     INT64_MAX,

@@ -3,7 +3,7 @@
 import msgspec
 
 from penstock.client.queue_admin import Chosen
-from penstock.gateways.http.v1.dlq import CHOSEN_MAX
+from penstock.gateways.http.v1.dead_letters import CHOSEN_MAX
 from penstock.gateways.http.v1.models import RedriveRequest
 from penstock.operations.dead_letters import Progress
 from penstock.spark.pipelines.builtin.redrive import CHUNK, RedriveOutcome, _send_back, by_partition

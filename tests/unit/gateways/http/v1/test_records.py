@@ -6,7 +6,7 @@ import pytest
 from penstock.core.queues.envelope import read_envelope, write_envelope
 from penstock.errors import PenstockError
 from penstock.gateways.http.v1.models import EnvelopeFields, RetryPolicy
-from penstock.gateways.http.v1.record import bytes_of, consumed, envelope_in, envelope_out
+from penstock.gateways.http.v1.records import bytes_of, consumed, envelope_in, envelope_out
 from penstock.operations.queues import Delivery
 from penstock.types import TopicName
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.http.v1.dlq import ProgressStream
+from penstock.gateways.http.v1.dead_letters import ProgressStream
 from penstock.meters import Meters
 from penstock.operations.dead_letters import Progress
 

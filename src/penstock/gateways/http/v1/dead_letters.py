@@ -24,7 +24,7 @@ from penstock.gateways.http.v1.models import (
     NoFields,
     RedriveRequest,
 )
-from penstock.gateways.http.v1.record import envelope_out, other_headers
+from penstock.gateways.http.v1.records import envelope_out, other_headers
 from penstock.gateways.http.v1.requests import read, refuse
 from penstock.operations.dead_letters import (
     NO_LIMIT,
