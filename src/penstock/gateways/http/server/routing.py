@@ -178,7 +178,7 @@ class ApiCalls:
         return [declared(gateway) for declared in self._declared]
 
     def get(self, path: str, doc: CallDoc) -> Callable[[Handler], Handler]:
-        """Add a GET, whose handler may be a HEAD too."""
+        """Add a GET, which also serves HEAD."""
         return self._add("GET", path, doc)
 
     def post(self, path: str, doc: CallDoc) -> Callable[[Handler], Handler]:
