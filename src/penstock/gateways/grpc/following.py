@@ -162,7 +162,7 @@ class Following:
         return error
 
     def close(self) -> None:
-        """Give the partitions to the others."""
+        """Leave the group, and stop reading."""
         self._tail.close()
         if self._membership is not None:
             self._membership.close()

@@ -1,1 +1,1 @@
-"""What other nodes of the cluster ask this one: Kafka's frames, on a listener of their own, after both sides have proved who they are."""
+"""The listener for the other nodes of the cluster: Kafka's frames, after both sides have proved their identity."""

@@ -235,7 +235,7 @@ class PeerConnection(asyncio.BufferedProtocol):
     def _challenge(self, header: RequestHeader, hello: Hello) -> None:
         gateway = self.gateway
         if hello.to_node != gateway.broker.node_id:
-            self._refuse(header, f"this is node {gateway.broker.node_id}, not {hello.to_node}")
+            self._refuse(header, f"This is node {gateway.broker.node_id}, not {hello.to_node}")
         nonce = gateway.broker.entropy.uuid().bytes[:NONCE_BYTES]
         self._greeted = hello, nonce
         challenge = Challenge(nonce, server_proof(gateway.secret, hello, nonce))
@@ -245,7 +245,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         gateway = self.gateway
         expected = client_proof(gateway.secret, hello, nonce)
         if gateway.cluster.rules.authenticated_replicas and not is_proof(expected, proof):
-            self._refuse(header, "it does not know the cluster's secret")
+            self._refuse(header, "The node does not know the cluster's secret")
         if not gateway.proved(self):
             raise ProtocolViolation("Too many connections from other nodes are open")
         self._node = hello.node

@@ -1,1 +1,1 @@
-"""JSON lines over TCP: one request a line, one answer a line, in order. It can be typed into ``nc``."""
+"""JSON lines over TCP: each request is a line, and so is each answer, in order. Requests can be typed into ``nc``."""

@@ -60,7 +60,7 @@ def fetch(connection: "TcpConnection", request: Request) -> Command:
         size_bytes = sum(map(record_bytes, found))
         if size_bytes > _LARGE_ANSWER_BYTES and connection.gateway.unsent_bytes > bounds.unsent_bytes_max:
             raise Refused(
-                TOO_MUCH_UNSENT, "Too many answers are not taken by their clients: fetch less, or try again later"
+                TOO_MUCH_UNSENT, "Too many answers have not been read by their clients: fetch less, or try again later"
             )
         return answer({"records": [record(each.offset, each.timestamp, each.key, each.value) for each in found]})
 

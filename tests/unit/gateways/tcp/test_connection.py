@@ -291,7 +291,7 @@ async def test_answers_that_nobody_takes_are_bounded_for_all_clients_together(tm
         idle.pipe.unsent_bytes = 100_001
         client.send(FETCH, {**FETCH, "offset": 1}, LIST)
         refused, *others = (await client.answered(5))[2:]
-        assert refused["error"].startswith("Too many answers are not taken")
+        assert refused["error"].startswith("Too many answers have not been read")
         assert [answer["ok"] for answer in others] == [True, True]
         idle.gone()
         client.send(FETCH)

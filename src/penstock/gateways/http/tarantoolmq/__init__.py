@@ -1,1 +1,1 @@
-"""TarantoolMQ's API, with additions of our own: topics, messages, consumer groups, live tails."""
+"""TarantoolMQ's API, with Penstock's additions: topics, messages, consumer groups, live tails."""

@@ -1,1 +1,1 @@
-"""DriftQ-Core's API under ``/v1``, with additions of our own: queues, dead letters, sinks, the cluster."""
+"""DriftQ-Core's API under ``/v1``, with Penstock's additions: queues, dead letters, sinks, the cluster."""

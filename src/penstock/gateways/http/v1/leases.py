@@ -195,7 +195,7 @@ def _records_of(call: HttpCall, request: RecordRequest) -> tuple[Names, int, lis
     else:
         assert offset is not None
         offsets = [offset]
-    if partition >= require_topic(call, names.topic):
+    if partition >= require_topic(call, names.topic).partition_count:
         raise refuse("partition out of range")
     return names, partition, offsets
 

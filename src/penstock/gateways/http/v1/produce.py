@@ -13,12 +13,12 @@ from penstock.core.publish import NewRecord, Placed, Results
 from penstock.core.queues.envelope import NO_ENVELOPE, write_envelope
 from penstock.errors import BacklogFull, PenstockError, Reason
 from penstock.gateways.http.server.answers import Answer, json_answer
-from penstock.gateways.http.server.errors import Refusal, UnknownTopicError
+from penstock.gateways.http.server.errors import Refusal
 from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Done, HttpCall, Parameter, refused
 from penstock.gateways.http.tarantoolmq.models import Encoding
 from penstock.gateways.http.v1.models import Attempts, ErrorAnswer, Milliseconds, Produced, ProduceRequest
 from penstock.gateways.http.v1.records import bytes_of, envelope_in
-from penstock.gateways.http.v1.requests import NO_SUCH_TOPIC, PRODUCE_QUERY_FIELDS, read, refuse
+from penstock.gateways.http.v1.requests import PRODUCE_QUERY_FIELDS, read, refuse, require_topic
 from penstock.operations.records import PublishedOnce, PublishOnce
 from penstock.types import Acks
 
@@ -78,9 +78,7 @@ def produce(call: HttpCall, done: Done) -> None:
     if not topic or not request.value:
         raise refuse("topic and value are required")
     broker = call.gateway.broker
-    found = broker.topics.get(topic)
-    if found is None:
-        raise UnknownTopicError(topic, NO_SUCH_TOPIC)
+    found = require_topic(call, topic)
     value = bytes_of("value", request.value, request.encoding)
     key = None if request.key is None else bytes_of("key", request.key, request.key_encoding)
     envelope = NO_ENVELOPE
@@ -94,8 +92,6 @@ def produce(call: HttpCall, done: Done) -> None:
     headers = () if envelope is NO_ENVELOPE else write_envelope(envelope)
     record = NewRecord(key, value, headers, envelope.partition_override)
     once = envelope.idempotency_key or _header_key(call)
-    admit = broker.backlog.check if broker.backlog.is_on else None
-
     if once is not None:
 
         def placed_once(found: PublishedOnce | PenstockError) -> None:
@@ -113,11 +109,11 @@ def produce(call: HttpCall, done: Done) -> None:
     def placed(results: Results) -> None:
         done(_answer(call, topic, results[0]))
 
-    if admit is not None:
+    if broker.backlog.is_on:
         record = record._replace(partition=broker.publisher.choose_partition(found, record))
         assert record.partition is not None
         try:
-            admit(topic, record.partition)
+            broker.backlog.check(topic, record.partition)
         except BacklogFull as error:
             raise _backlog_full(error) from error
     broker.publisher.publish(call.caller, topic, (record,), Acks.ALL, placed)

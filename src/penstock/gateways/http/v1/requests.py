@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.server.errors import UnknownTopicError
 from penstock.gateways.http.server.routing import HttpCall
@@ -299,9 +300,9 @@ def names_of(request: WorkerRequest) -> Names:
     return Names(topic, group, owner)
 
 
-def require_topic(call: HttpCall, topic: str) -> int:
-    """The number of partitions of a topic; the refusal of this API if it does not exist."""
-    found = call.gateway.broker.topics.get(topic)
-    if found is None:
-        raise UnknownTopicError(topic, NO_SUCH_TOPIC)
-    return found.partition_count
+def require_topic(call: HttpCall, name: str) -> Topic:
+    """A topic; the refusal of this API if it does not exist."""
+    topic = call.gateway.broker.topics.get(name)
+    if topic is None:
+        raise UnknownTopicError(name, NO_SUCH_TOPIC)
+    return topic
