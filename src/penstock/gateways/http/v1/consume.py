@@ -16,12 +16,12 @@ from starlette.types import Send
 
 from penstock.errors import PenstockError
 from penstock.gateways.http.server.answers import NDJSON, Answer, encoder
-from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Content, HttpCall, Parameter
+from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Content, HttpCall
 from penstock.gateways.http.server.streams import OperationStream, piece
 from penstock.gateways.http.v1.leases import lease_ms_of
-from penstock.gateways.http.v1.models import ConsumedRecord, ConsumeRequest, Count
+from penstock.gateways.http.v1.models import ConsumedRecord, ConsumeRequest
 from penstock.gateways.http.v1.records import consumed
-from penstock.gateways.http.v1.requests import names_of, read, require_topic
+from penstock.gateways.http.v1.requests import names_of, parameters_of, read, require_topic
 from penstock.limits import KIB
 from penstock.operations.queues import Consume, Delivery
 from penstock.types import Gateway
@@ -149,18 +149,7 @@ def _finished(begun: Coroutine[Any, None, None], waits_for: object) -> Generator
         {200: Content("application/x-ndjson", ConsumedRecord)},
         errors=(400,),
         description="The response is a stream of JSON lines. Ack each record with POST /v1/ack within lease_ms, or report a failure with POST /v1/nack. Leases continue after the stream ends: if you reconnect with the same owner, you get your leased records first, with the same attempt number and the same expiry.",
-        parameters=(
-            Parameter("topic", str, "the topic", required=True),
-            Parameter("group", str, "the consumer group", required=True),
-            Parameter("owner", str, "your name in the group", required=True),
-            Parameter("lease_ms", Count, "the duration of the lease; default 2000"),
-            Parameter("max_in_flight", Count, "the maximum number of records that you hold at a time; default 16"),
-            Parameter(
-                "release_on_disconnect",
-                bool,
-                "release the leases when the stream ends, without counting the attempt; default false",
-            ),
-        ),
+        parameters=parameters_of(ConsumeRequest, required=("topic", "group", "owner")),
     ),
 )
 async def _consume(call: HttpCall) -> Answer | Response:

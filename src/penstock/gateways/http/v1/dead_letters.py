@@ -14,18 +14,17 @@ from starlette.types import Send
 
 from penstock.errors import PenstockError
 from penstock.gateways.http.server.answers import NDJSON, Answer, encoder, json_answer
-from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Content, HttpCall, Parameter, refused
+from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Content, HttpCall, refused
 from penstock.gateways.http.server.streams import OperationStream, piece
 from penstock.gateways.http.v1.models import (
     ChosenLettersRequest,
-    Count,
     DeadLettersRequest,
     EnvelopeOut,
     NoFields,
     RedriveRequest,
 )
 from penstock.gateways.http.v1.records import envelope_out, other_headers
-from penstock.gateways.http.v1.requests import read, refuse
+from penstock.gateways.http.v1.requests import parameters_of, read, refuse
 from penstock.operations.dead_letters import (
     NO_LIMIT,
     DeadLetter,
@@ -85,15 +84,6 @@ class DeadLetterList(Struct, frozen=True):
     records: list[DeadLetterOut]
 
 
-_FILTER: Final = (
-    Parameter("reason", str, "only this reason; a * at the end matches a prefix"),
-    Parameter("group", str, "only dead letters of this group"),
-    Parameter("partition", Count, "only this partition of the original topic"),
-    Parameter("offset", Count, "only this offset of the dead-letter topic"),
-    Parameter("from_ms", Count, "died at or after this unix time in milliseconds"),
-    Parameter("until_ms", Count, "died before this unix time in milliseconds"),
-    Parameter("max_records", Count, "the maximum number of dead letters"),
-)
 _LINES: Final = Content("application/x-ndjson", Progress)
 _BOTH_WAYS: Final = "The filter goes in the query string or in a body. A body can also list the dead letters, in `chosen`; those that are no longer open are skipped, so the same request can be repeated."
 
@@ -106,7 +96,12 @@ async def _topics(call: HttpCall) -> Answer:
 
 @CALLS.get(
     "/v1/dlq/{topic}",
-    CallDoc("Show dead letters that are open", {200: DeadLetterList}, errors=(400, 404, 429), parameters=_FILTER),
+    CallDoc(
+        "Show dead letters that are open",
+        {200: DeadLetterList},
+        errors=(400, 404, 429),
+        parameters=parameters_of(DeadLettersRequest),
+    ),
 )
 async def _show(call: HttpCall) -> Answer:
     request = read(DeadLettersRequest, call.query, b"")
@@ -125,7 +120,7 @@ async def _show(call: HttpCall) -> Answer:
         {200: RedrivePlan},
         errors=(400, 404, 429),
         description=_BOTH_WAYS,
-        parameters=_FILTER,
+        parameters=parameters_of(DeadLettersRequest),
         body=ChosenLettersRequest,
         body_required=False,
     ),
@@ -143,7 +138,7 @@ async def _plan(call: HttpCall) -> Answer:
         {200: _LINES},
         errors=(400, 404, 429),
         description=f"{_BOTH_WAYS} The response has progress lines and a last line with done; the operation stops if you disconnect.",
-        parameters=(*_FILTER, Parameter("rate_per_second", float, "the number per second; 0 or omitted: no limit")),
+        parameters=parameters_of(RedriveRequest),
         body=RedriveRequest,
         body_required=False,
     ),
@@ -161,7 +156,7 @@ async def _redrive(call: HttpCall) -> Answer | Response:
         {200: _LINES},
         errors=(400, 404, 429),
         description=f"{_BOTH_WAYS} They stay in the dead-letter topic until its retention ends, and are no longer open.",
-        parameters=_FILTER,
+        parameters=parameters_of(DeadLettersRequest),
         body=ChosenLettersRequest,
         body_required=False,
     ),

@@ -13,12 +13,11 @@ from starlette.requests import ClientDisconnect
 
 from penstock.errors import PenstockError
 from penstock.gateways.http.server.answers import NO_CONTENT, Answer, json_answer
-from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Done, HttpCall, Parameter, refused
+from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Done, HttpCall, refused
 from penstock.gateways.http.server.streams import disconnected
 from penstock.gateways.http.v1.models import (
     AckCumulativeRequest,
     AckRequest,
-    Count,
     ExtendRequest,
     LeasedRecords,
     LeaseRequest,
@@ -28,7 +27,7 @@ from penstock.gateways.http.v1.models import (
     WorkerRequest,
 )
 from penstock.gateways.http.v1.records import consumed
-from penstock.gateways.http.v1.requests import Names, names_of, read, refuse, require_topic
+from penstock.gateways.http.v1.requests import Names, names_of, parameters_of, read, refuse, require_topic
 from penstock.operations.queues import Ack, AckUpTo, Delivery, Extend, Lease, Nack
 
 CALLS: Final = ApiCalls("v1: queues")
@@ -39,35 +38,23 @@ LEASE_RECORDS_MAX: Final = 1_000
 WAIT_MS_MAX: Final = 60_000
 """The longest wait of /v1/lease: proxies between the broker and the client have timeouts, too."""
 
-_WORKER: Final = (
-    Parameter("topic", str, "the topic", required=False),
-    Parameter("group", str, "the consumer group"),
-    Parameter("owner", str, "your name in the group"),
-)
-_RECORD: Final = (
-    *_WORKER,
-    Parameter("partition", Count, "the record's partition"),
-    Parameter("offset", Count, "the record's offset"),
-)
-_SEVERAL: Final = Parameter("offsets", str, "several offsets, separated by commas, instead of offset")
-_LEASE_MS: Final = Parameter("lease_ms", Count, "the duration of the lease; default 2000")
 _BOTH_WAYS: Final = "The fields go in the query string or in a body."
 
 
-def _doc(summary: str, model: type[WorkerRequest], parameters: Sequence[Parameter]) -> CallDoc:
+def _doc(summary: str, model: type[WorkerRequest]) -> CallDoc:
     """The documentation of a call that settles or extends leases."""
     return CallDoc(
         summary,
         {204: None},
         errors=(400, 409),
         description=_BOTH_WAYS,
-        parameters=parameters,
+        parameters=parameters_of(model),
         body=model,
         body_required=False,
     )
 
 
-@CALLS.hot("/v1/ack", _doc("Ack records that you hold", AckRequest, (*_RECORD, _SEVERAL)))
+@CALLS.hot("/v1/ack", _doc("Ack records that you hold", AckRequest))
 def ack(call: HttpCall, done: Done) -> None:
     """POST /v1/ack."""
     request = read(AckRequest, call.query, call.body)
@@ -75,14 +62,7 @@ def ack(call: HttpCall, done: Done) -> None:
     call.gateway.broker.begin(Ack(*names, partition, offsets), call.caller, partial(_settled, call, done))
 
 
-@CALLS.hot(
-    "/v1/nack",
-    _doc(
-        "Nack records that failed",
-        NackRequest,
-        (*_RECORD, _SEVERAL, Parameter("reason", str, "the reason of the failure; error is an alias")),
-    ),
-)
+@CALLS.hot("/v1/nack", _doc("Nack records that failed", NackRequest))
 def nack(call: HttpCall, done: Done) -> None:
     """POST /v1/nack."""
     request = read(NackRequest, call.query, call.body)
@@ -92,8 +72,7 @@ def nack(call: HttpCall, done: Done) -> None:
 
 
 @CALLS.hot(
-    "/v1/ack-cumulative",
-    _doc("Ack all records of a partition that you hold, up to this one", AckCumulativeRequest, _RECORD),
+    "/v1/ack-cumulative", _doc("Ack all records of a partition that you hold, up to this one", AckCumulativeRequest)
 )
 def ack_cumulative(call: HttpCall, done: Done) -> None:
     """POST /v1/ack-cumulative."""
@@ -102,7 +81,7 @@ def ack_cumulative(call: HttpCall, done: Done) -> None:
     call.gateway.broker.begin(AckUpTo(*names, partition, offset), call.caller, partial(_settled, call, done))
 
 
-@CALLS.hot("/v1/extend", _doc("Renew a lease for lease_ms from now", ExtendRequest, (*_RECORD, _SEVERAL, _LEASE_MS)))
+@CALLS.hot("/v1/extend", _doc("Renew a lease for lease_ms from now", ExtendRequest))
 def extend(call: HttpCall, done: Done) -> None:
     """POST /v1/extend."""
     request = read(ExtendRequest, call.query, call.body)
@@ -135,12 +114,7 @@ async def _lease_through_asgi(call: HttpCall) -> Answer:
         {200: LeasedRecords},
         errors=(400,),
         description=f"{_BOTH_WAYS} The leases do not depend on the connection.",
-        parameters=(
-            *_WORKER,
-            Parameter("max_records", Count, "the maximum number of records; default 1"),
-            _LEASE_MS,
-            Parameter("wait_ms", Count, "how long to wait for the first record; default 0"),
-        ),
+        parameters=parameters_of(LeaseRequest),
         body=LeaseRequest,
         body_required=False,
     ),

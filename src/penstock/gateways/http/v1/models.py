@@ -19,6 +19,8 @@ ATTEMPTS_MAX = 65535
 Attempts = Annotated[int, Meta(ge=0, le=ATTEMPTS_MAX)]
 MILLISECONDS_MAX = 10**15 - 1
 """The largest time that fits the header of a record."""
+PEEKED_MAX = 1_000
+"""Records in one answer of peek."""
 Milliseconds = Annotated[int, Meta(ge=0, le=MILLISECONDS_MAX)]
 
 
@@ -32,9 +34,14 @@ class StrictRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class RetryPolicy(StrictRequest, frozen=True):
     """The number of attempts, where 0 is unlimited, and the backoff between them."""
 
-    max_attempts: Attempts | None = None
-    backoff_ms: Milliseconds | None = None
-    max_backoff_ms: Milliseconds | None = None
+    max_attempts: (
+        Annotated[Attempts, Meta(description="attempts before the record becomes a dead letter; 0: no limit")] | None
+    ) = None
+    backoff_ms: (
+        Annotated[Milliseconds, Meta(description="the backoff after the first failure; doubled after each further one")]
+        | None
+    ) = None
+    max_backoff_ms: Annotated[Milliseconds, Meta(description="the longest backoff")] | None = None
 
 
 class EnvelopeFields(StrictRequest, frozen=True):
@@ -44,68 +51,81 @@ class EnvelopeFields(StrictRequest, frozen=True):
     step_id: str | None = None
     parent_step_id: str | None = None
     tenant_id: str | None = None
-    idempotency_key: str | None = None
+    idempotency_key: (
+        Annotated[str, Meta(description="a record with a key that is known is not appended again")] | None
+    ) = None
     target_topic: str | None = None
-    deadline: Annotated[str, Meta(description="RFC 3339, with a time zone")] | None = None
-    partition_override: Annotated[int, Meta(ge=-INT64_MAX, le=INT64_MAX)] | None = None
+    deadline: Annotated[str, Meta(description="RFC 3339; the record is not delivered after this time")] | None = None
+    partition_override: (
+        Annotated[int, Meta(ge=-INT64_MAX, le=INT64_MAX), Meta(description="the partition, instead of the key's")]
+        | None
+    ) = None
     retry_policy: RetryPolicy | None = None
-    delay_ms: Milliseconds | None = None
-    not_before_ms: Annotated[Milliseconds, Meta(description="Unix time in milliseconds")] | None = None
+    delay_ms: Annotated[Milliseconds, Meta(description="delivered this much later")] | None = None
+    not_before_ms: (
+        Annotated[Milliseconds, Meta(description="unix time in milliseconds; not delivered before it")] | None
+    ) = None
 
 
 class ProduceRequest(StrictRequest, frozen=True):
-    """POST /v1/produce. ``encoding`` "base64": the value is bytes; ``key_encoding`` the same for the key."""
+    """POST /v1/produce."""
 
-    topic: str = ""
-    key: str | None = None
-    value: str | None = None
+    topic: Annotated[str, Meta(description="the topic, which must exist")] = ""
+    key: Annotated[str, Meta(description="records with the same key go to the same partition")] | None = None
+    value: Annotated[str, Meta(description="the value")] | None = None
     envelope: EnvelopeFields | None = None
-    encoding: Encoding | None = None
-    key_encoding: Encoding | None = None
+    encoding: Annotated[Encoding, Meta(description="base64: the value is bytes")] | None = None
+    key_encoding: Annotated[Encoding, Meta(description="base64: the key is bytes")] | None = None
 
 
 class CreateTopicRequest(StrictRequest, frozen=True):
     """POST /v1/topics."""
 
-    name: str = ""
-    partitions: Count = 1
+    name: Annotated[str, Meta(description="the topic's name")] = ""
+    partitions: Annotated[Count, Meta(description="the number of partitions; default 1")] = 1
 
 
 class WorkerRequest(StrictRequest, frozen=True):
     """The queue and the name of a worker."""
 
-    topic: str = ""
-    group: str = ""
-    owner: str = ""
+    topic: Annotated[str, Meta(description="the topic")] = ""
+    group: Annotated[str, Meta(description="the consumer group")] = ""
+    owner: Annotated[str, Meta(description="your name in the group")] = ""
 
 
 class ConsumeRequest(WorkerRequest, frozen=True):
-    """GET /v1/consume. 0 or no ``lease_ms``, ``max_in_flight``: the broker's default."""
+    """GET /v1/consume. A number of 0 means its default."""
 
-    lease_ms: Count = 0
-    max_in_flight: Count = 0
-    release_on_disconnect: bool = False
+    lease_ms: Annotated[Count, Meta(description="the duration of the lease; default 2000")] = 0
+    max_in_flight: Annotated[
+        Count, Meta(description="the maximum number of records that you hold at a time; default 16")
+    ] = 0
+    release_on_disconnect: Annotated[
+        bool, Meta(description="release the leases when the stream ends, without counting the attempt; default false")
+    ] = False
 
 
 class LeaseRequest(WorkerRequest, frozen=True):
     """POST /v1/lease: lease some records once. The leases outlive the connection."""
 
-    max_records: Count = 1
-    lease_ms: Count = 0
-    wait_ms: Count = 0
+    max_records: Annotated[Count, Meta(description="the maximum number of records; default 1")] = 1
+    lease_ms: Annotated[Count, Meta(description="the duration of the lease; default 2000")] = 0
+    wait_ms: Annotated[Count, Meta(description="how long to wait for the first record; default 0")] = 0
 
 
 class RecordRequest(WorkerRequest, frozen=True):
     """A record that the worker holds."""
 
-    partition: Count | None = None
-    offset: Count | None = None
+    partition: Annotated[Count, Meta(description="the record's partition")] | None = None
+    offset: Annotated[Count, Meta(description="the record's offset")] | None = None
 
 
 class RecordsRequest(RecordRequest, frozen=True):
     """One record by ``offset``, or several of one partition by ``offsets``."""
 
-    offsets: list[Count] | None = None
+    offsets: (
+        Annotated[list[Count], Meta(description="several offsets, separated by commas, instead of offset")] | None
+    ) = None
 
 
 class AckRequest(RecordsRequest, frozen=True):
@@ -113,10 +133,10 @@ class AckRequest(RecordsRequest, frozen=True):
 
 
 class NackRequest(RecordsRequest, frozen=True):
-    """POST /v1/nack. ``error`` is another name for ``reason``."""
+    """POST /v1/nack."""
 
-    reason: str | None = None
-    error: str | None = None
+    reason: Annotated[str, Meta(description="the reason of the failure; error is an alias")] | None = None
+    error: Annotated[str, Meta(description="an alias of reason")] | None = None
 
 
 class AckCumulativeRequest(RecordRequest, frozen=True):
@@ -126,45 +146,43 @@ class AckCumulativeRequest(RecordRequest, frozen=True):
 class ExtendRequest(RecordsRequest, frozen=True):
     """POST /v1/extend: the leases expire ``lease_ms`` from now."""
 
-    lease_ms: Count = 0
+    lease_ms: Annotated[Count, Meta(description="the duration of the lease; default 2000")] = 0
 
 
 class WhyRequest(StrictRequest, frozen=True):
     """GET /v1/why."""
 
-    topic: str = ""
-    group: str = ""
-    partition: Count | None = None
-    offset: Count | None = None
+    topic: Annotated[str, Meta(description="the topic")] = ""
+    group: Annotated[str, Meta(description="the consumer group")] = ""
+    partition: Annotated[Count, Meta(description="the record's partition")] | None = None
+    offset: Annotated[Count, Meta(description="the record's offset")] | None = None
 
 
 class PeekRequest(StrictRequest, frozen=True):
     """GET /v1/queues/{topic}/{group}/peek."""
 
-    max_records: Count = 100
+    max_records: Annotated[
+        Count, Meta(description=f"the maximum number of records, up to {PEEKED_MAX}; default 100")
+    ] = 100
 
 
 class StatesRequest(StrictRequest, frozen=True):
     """GET /v1/queues/{topic}/{group}/states."""
 
-    partition: Count | None = None
-    offset: Count = 0
+    partition: Annotated[Count, Meta(description="the partition")] | None = None
+    offset: Annotated[Count, Meta(description="only records from this offset on")] = 0
 
 
 class DeadLettersRequest(StrictRequest, frozen=True):
-    """Selects dead letters under /v1/dlq; without fields, all that are open.
+    """Selects dead letters under /v1/dlq; without fields, all that are open."""
 
-    A ``reason`` that ends in ``*`` matches a prefix. ``group`` is the group whose attempts were exhausted, ``partition`` is one of the
-    original topic, and ``offset`` is one of the dead-letter topic. They died at or after ``from_ms`` and before ``until_ms``.
-    """
-
-    reason: str | None = None
-    group: str | None = None
-    partition: Count | None = None
-    offset: Count | None = None
-    from_ms: Count | None = None
-    until_ms: Count | None = None
-    max_records: Count | None = None
+    reason: Annotated[str, Meta(description="only this reason; a * at the end matches a prefix")] | None = None
+    group: Annotated[str, Meta(description="only dead letters of this group")] | None = None
+    partition: Annotated[Count, Meta(description="only this partition of the original topic")] | None = None
+    offset: Annotated[Count, Meta(description="only this offset of the dead-letter topic")] | None = None
+    from_ms: Annotated[Count, Meta(description="died at or after this unix time in milliseconds")] | None = None
+    until_ms: Annotated[Count, Meta(description="died before this unix time in milliseconds")] | None = None
+    max_records: Annotated[Count, Meta(description="the maximum number of dead letters")] | None = None
 
 
 class ChosenLetters(StrictRequest, frozen=True):
@@ -183,7 +201,9 @@ class ChosenLettersRequest(DeadLettersRequest, frozen=True):
 class RedriveRequest(ChosenLettersRequest, frozen=True):
     """POST /v1/dlq/{topic}/redrive: which dead letters, and how fast; 0 is as fast as possible."""
 
-    rate_per_second: Annotated[float, Meta(ge=0)] = 0.0
+    rate_per_second: Annotated[float, Meta(ge=0), Meta(description="the number per second; 0 or omitted: no limit")] = (
+        0.0
+    )
 
 
 class NoFields(StrictRequest, frozen=True):

@@ -4,7 +4,6 @@ A record with an idempotency key, in its envelope or in the header ``Idempotency
 repeated request returns the position of the first record. A partition whose backlog is full refuses records, and tells for how long.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
 from msgspec import UNSET
@@ -15,44 +14,14 @@ from penstock.errors import BacklogFull, PenstockError, Reason
 from penstock.gateways.http.server.answers import Answer, json_answer
 from penstock.gateways.http.server.errors import Refusal
 from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Done, HttpCall, Parameter, refused
-from penstock.gateways.http.tarantoolmq.models import Encoding
-from penstock.gateways.http.v1.models import Attempts, ErrorAnswer, Milliseconds, Produced, ProduceRequest
+from penstock.gateways.http.v1.models import ErrorAnswer, Produced, ProduceRequest
 from penstock.gateways.http.v1.records import bytes_of, envelope_in
-from penstock.gateways.http.v1.requests import PRODUCE_QUERY_FIELDS, read, refuse, require_topic
+from penstock.gateways.http.v1.requests import PRODUCE_PARAMETERS, read, refuse, require_topic
 from penstock.operations.records import PublishedOnce, PublishOnce
 from penstock.types import Acks
 
 CALLS: Final = ApiCalls("v1: queues")
 IDEMPOTENCY_KEY: Final = b"idempotency-key"
-
-
-_MODELS: Final[Mapping[str, object]] = {
-    "encoding": Encoding,
-    "key_encoding": Encoding,
-    "partition_override": int,
-    "deadline_ms": Milliseconds,
-    "delay_ms": Milliseconds,
-    "not_before_ms": Milliseconds,
-    "retry_max_attempts": Attempts,
-    "retry_backoff_ms": Milliseconds,
-    "retry_max_backoff_ms": Milliseconds,
-}
-_DESCRIPTIONS: Final = {
-    "topic": "the topic, which must exist",
-    "key": "records with the same key go to the same partition",
-    "value": "the value",
-    "encoding": "base64: the value is bytes",
-    "key_encoding": "base64: the key is bytes",
-    "deadline": "RFC 3339; the record is not delivered after this time",
-    "deadline_ms": "the same as unix time in milliseconds",
-    "delay_ms": "delivered this much later",
-    "not_before_ms": "unix time in milliseconds; not delivered before it",
-    "partition_override": "the partition, instead of the key's",
-    "retry_max_attempts": "attempts before the record becomes a dead letter; 0: no limit",
-    "retry_backoff_ms": "the backoff after the first failure; doubled after each further one",
-    "retry_max_backoff_ms": "the longest backoff",
-    "idempotency_key": "a record with a key that is known is not appended again",
-}
 
 
 @CALLS.hot(
@@ -63,7 +32,7 @@ _DESCRIPTIONS: Final = {
         errors=(400,),
         description="The fields go in the query string, flat, or in a body. A known idempotency key appends nothing and returns the position of the first record, with duplicate: true.",
         parameters=(
-            *(Parameter(name, _MODELS.get(name, str), _DESCRIPTIONS.get(name, "")) for name in PRODUCE_QUERY_FIELDS),
+            *PRODUCE_PARAMETERS,
             Parameter("Idempotency-Key", description="as idempotency_key in the envelope", where="header"),
         ),
         body=ProduceRequest,

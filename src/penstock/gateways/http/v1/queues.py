@@ -6,10 +6,10 @@ from msgspec import UNSET, Struct, UnsetType
 
 from penstock.core.publish import record_id
 from penstock.gateways.http.server.answers import Answer, json_answer
-from penstock.gateways.http.server.routing import ApiCalls, CallDoc, HttpCall, Parameter
-from penstock.gateways.http.v1.models import Count, EnvelopeOut, NoFields, PeekRequest, StatesRequest, WhyRequest
+from penstock.gateways.http.server.routing import ApiCalls, CallDoc, HttpCall
+from penstock.gateways.http.v1.models import PEEKED_MAX, EnvelopeOut, NoFields, PeekRequest, StatesRequest, WhyRequest
 from penstock.gateways.http.v1.records import envelope_out
-from penstock.gateways.http.v1.requests import read, refuse
+from penstock.gateways.http.v1.requests import parameters_of, read, refuse
 from penstock.operations.queues import (
     DescribeQueue,
     DescribeStates,
@@ -25,8 +25,6 @@ from penstock.operations.queues import (
 from penstock.text import text_of
 
 CALLS: Final = ApiCalls("v1: queues")
-PEEKED_MAX: Final = 1_000
-"""Records in one answer."""
 
 
 class QueueList(Struct, frozen=True):
@@ -88,9 +86,7 @@ async def _queues(call: HttpCall) -> Answer:
         "Show the unfinished records of a queue, without changing anything",
         {200: PeekedRecords},
         errors=(400, 404),
-        parameters=(
-            Parameter("max_records", Count, f"the maximum number of records, up to {PEEKED_MAX}; default 100"),
-        ),
+        parameters=parameters_of(PeekRequest),
     ),
 )
 async def _peek(call: HttpCall) -> Answer:
@@ -108,10 +104,7 @@ async def _peek(call: HttpCall) -> Answer:
         {200: KnownStates},
         errors=(400, 404),
         description="The response is limited; to continue, use its `next_offset`.",
-        parameters=(
-            Parameter("partition", Count, "the partition", required=True),
-            Parameter("offset", Count, "only records from this offset on"),
-        ),
+        parameters=parameters_of(StatesRequest, required=("partition",)),
     ),
 )
 async def _states(call: HttpCall) -> Answer:
@@ -162,12 +155,7 @@ def _peeked(record: PeekedRecord) -> Peeked:
         "Explain in one sentence why a record is not delivered",
         {200: WhyAnswer},
         errors=(400,),
-        parameters=(
-            Parameter("topic", str, "the topic", required=True),
-            Parameter("partition", Count, "the record's partition", required=True),
-            Parameter("offset", Count, "the record's offset", required=True),
-            Parameter("group", str, "the consumer group", required=True),
-        ),
+        parameters=parameters_of(WhyRequest, required=("topic", "group", "partition", "offset")),
     ),
 )
 async def _why(call: HttpCall) -> Answer:

@@ -6,9 +6,12 @@ that is silently ignored is hard to find. In a query string, a name without a va
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final, NamedTuple, TypeVar, get_args
+from functools import cache, partial
+from types import UnionType
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -16,13 +19,15 @@ import msgspec
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.server.errors import UnknownTopicError
-from penstock.gateways.http.server.routing import HttpCall
+from penstock.gateways.http.server.routing import HttpCall, Parameter
 from penstock.gateways.http.tarantoolmq.models import Encoding
 from penstock.gateways.http.v1.models import (
     ATTEMPTS_MAX,
     INT64_MAX,
     MILLISECONDS_MAX,
+    Count,
     EnvelopeFields,
+    Milliseconds,
     ProduceRequest,
     RetryPolicy,
     StrictRequest,
@@ -61,7 +66,7 @@ def _trimmed(_: str, text: str) -> str:
     return text.strip()
 
 
-def _whole(name: str, text: str) -> int:
+def _integer(low: int, high: int, name: str, text: str) -> int:
     try:
         number = int(text.strip())
     except ValueError:
@@ -69,21 +74,15 @@ def _whole(name: str, text: str) -> int:
     # int() takes other scripts' digits, underscores and any length.
     if number is None or not text.isascii() or "_" in text or abs(number) > INT64_MAX:
         raise refuse(f"invalid {name}: give an integer")
-    return number
-
-
-def _count(name: str, text: str) -> int:
-    number = _whole(name, text)
-    if number < 0:
+    if number < low:
         raise refuse(f"invalid {name}: give an integer that is not negative")
+    if number > high:
+        raise refuse(f"invalid {name}: the limit is {high}")
     return number
 
 
-def _milliseconds(name: str, text: str) -> int:
-    number = _count(name, text)
-    if number > MILLISECONDS_MAX:
-        raise refuse(f"invalid {name}: the limit is {MILLISECONDS_MAX}")
-    return number
+_count: Final = partial(_integer, 0, INT64_MAX)
+_milliseconds: Final = partial(_integer, 0, MILLISECONDS_MAX)
 
 
 def _number(name: str, text: str) -> float:
@@ -106,54 +105,51 @@ def _flag(name: str, text: str) -> bool:
     return text == "true"
 
 
-_FIELDS: Final[Mapping[str, Reader]] = {
-    "topic": _trimmed,
-    "name": _trimmed,
-    "group": _trimmed,
-    "owner": _trimmed,
-    "partition": _count,
-    "partitions": _count,
-    "offset": _count,
-    "offsets": _counts,
-    "lease_ms": _count,
-    "max_in_flight": _count,
-    "release_on_disconnect": _flag,
-    "wait_ms": _count,
-    "remember_ms": _milliseconds,
-    "max_records": _count,
-    "from_ms": _count,
-    "until_ms": _count,
-    "rate_per_second": _number,
-    "reason": _text,
-    "error": _text,
+_UNTRIMMED: Final = frozenset({"key", "value", "reason", "error"})
+_READERS: Final[Mapping[Any, Reader]] = {
+    str: _trimmed,
+    bool: _flag,
+    float: _number,
+    Encoding: _encoding,
+    list[Count]: _counts,
 }
+"""By type. Integers depend on their bounds."""
 
-_PRODUCE_FIELDS: Final[Mapping[str, Reader]] = {
-    "topic": _trimmed,
-    "key": _text,
-    "value": _text,
-    "encoding": _encoding,
-    "key_encoding": _encoding,
-}
 
-_ENVELOPE_FIELDS: Final[Mapping[str, Reader]] = {
-    "run_id": _trimmed,
-    "step_id": _trimmed,
-    "parent_step_id": _trimmed,
-    "tenant_id": _trimmed,
-    "idempotency_key": _trimmed,
-    "target_topic": _trimmed,
-    "deadline": _trimmed,
-    "partition_override": _whole,
-    "delay_ms": _milliseconds,
-    "not_before_ms": _milliseconds,
-}
+class QueryField(NamedTuple):
+    """A field that a query string may have, and its documentation."""
 
-_RETRY_FIELDS: Final[Mapping[str, str]] = {
-    "retry_max_attempts": "max_attempts",
-    "retry_backoff_ms": "backoff_ms",
-    "retry_max_backoff_ms": "max_backoff_ms",
-}
+    read: Reader
+    parameter: Parameter
+
+
+@cache
+def query_fields(model: type[StrictRequest]) -> Mapping[str, QueryField]:
+    """The fields that a query string may have, by name, from the types in the model. Structures can only be in a body."""
+    found: dict[str, QueryField] = {}
+    for name, hint in get_type_hints(model, include_extras=True).items():
+        kind = get_args(hint)[0] if get_origin(hint) in (Union, UnionType) else hint
+        metas = getattr(kind, "__metadata__", ())
+        kind = kind.__origin__ if metas else kind
+        reader = _text if name in _UNTRIMMED else _READERS.get(kind)
+        for meta in metas:
+            if kind is int and meta.ge is not None:
+                reader, kind = partial(_integer, meta.ge, meta.le), Annotated[int, meta]
+        if reader is not None:
+            description = next((meta.description for meta in metas if meta.description), "")
+            found[name] = QueryField(reader, Parameter(name, str if reader is _counts else kind, description))
+    return found
+
+
+def parameters_of(model: type[StrictRequest], required: Container[str] = ()) -> tuple[Parameter, ...]:
+    """The documentation of the fields that a query string may have."""
+    fields = query_fields(model).values()
+    return tuple(replace(field.parameter, required=field.parameter.name in required) for field in fields)
+
+
+_RETRY_FIELDS: Final[Mapping[str, str]] = {f"retry_{name}": name for name in query_fields(RetryPolicy)}
+_PRODUCE_FIELDS: Final = query_fields(ProduceRequest)
+_ENVELOPE_FIELDS: Final = query_fields(EnvelopeFields)
 
 ALIASES: Final[Mapping[str, str]] = {
     "tenant": "tenant_id",
@@ -168,7 +164,7 @@ def read(model: type[R], query: bytes, body: bytes | bytearray) -> R:
     if body:
         request = decode(model, body)
         if pairs:
-            known = PRODUCE_QUERY_FIELDS if model is ProduceRequest else _FIELDS.keys() & model.__struct_fields__
+            known = _PRODUCE_QUERY_FIELDS if model is ProduceRequest else query_fields(model)
             _read_pairs(model, {name: text for name, text in pairs.items() if name in known})
         return request
     return _read_pairs(model, pairs)
@@ -178,12 +174,12 @@ def _read_pairs(model: type[R], pairs: Mapping[str, str]) -> R:
     if model is ProduceRequest:
         return _produce(pairs)  # type: ignore[return-value]  # mypy does not narrow R by its value
     values: dict[str, object] = {}
-    known = model.__struct_fields__
+    known = query_fields(model)
     for name, text in pairs.items():
-        reader = _FIELDS.get(name) if name in known else None
-        if reader is None:
-            raise _unknown(name, known)
-        values[name] = reader(name, text)
+        field = known.get(name)
+        if field is None:
+            raise _unknown(name, model.__struct_fields__)
+        values[name] = field.read(name, text)
     return model(**values)
 
 
@@ -254,7 +250,7 @@ def _produce(pairs: Mapping[str, str]) -> ProduceRequest:
         if name != given and name in pairs:
             continue
         if name in _ENVELOPE_FIELDS:
-            envelope[name] = _ENVELOPE_FIELDS[name](given, text)
+            envelope[name] = _ENVELOPE_FIELDS[name].read(given, text)
         elif name in _RETRY_FIELDS:
             retry[_RETRY_FIELDS[name]] = number = _milliseconds(given, text)
             if name == "retry_max_attempts" and number > ATTEMPTS_MAX:
@@ -265,9 +261,9 @@ def _produce(pairs: Mapping[str, str]) -> ProduceRequest:
                 raise refuse(f"invalid {given}: use unix time in milliseconds, before the year 10000")
             envelope.setdefault("deadline", moment)
         elif name in _PRODUCE_FIELDS:
-            top[name] = _PRODUCE_FIELDS[name](given, text)
+            top[name] = _PRODUCE_FIELDS[name].read(given, text)
         else:
-            raise _unknown(given, PRODUCE_QUERY_FIELDS)
+            raise _unknown(given, _PRODUCE_QUERY_FIELDS)
     if retry:
         envelope["retry_policy"] = RetryPolicy(**retry)  # type: ignore[arg-type]  # _count gives whole numbers
     if envelope:
@@ -275,13 +271,14 @@ def _produce(pairs: Mapping[str, str]) -> ProduceRequest:
     return ProduceRequest(**top)  # type: ignore[arg-type]  # texts all of them
 
 
-PRODUCE_QUERY_FIELDS: Final = (
-    *_PRODUCE_FIELDS,
-    *_ENVELOPE_FIELDS,
-    *ALIASES,
-    "deadline_ms",
-    *_RETRY_FIELDS,
+PRODUCE_PARAMETERS: Final = (
+    *parameters_of(ProduceRequest),
+    *parameters_of(EnvelopeFields),
+    *map(Parameter, ALIASES),
+    Parameter("deadline_ms", Milliseconds, "the same as unix time in milliseconds"),
+    *(replace(parameter, name=f"retry_{parameter.name}") for parameter in parameters_of(RetryPolicy)),
 )
+_PRODUCE_QUERY_FIELDS: Final = tuple(parameter.name for parameter in PRODUCE_PARAMETERS)
 
 
 class Names(NamedTuple):

@@ -3,9 +3,9 @@
 from typing import Final
 
 from penstock.gateways.http.server.answers import NO_CONTENT, Answer, json_answer
-from penstock.gateways.http.server.routing import ApiCalls, CallDoc, HttpCall, Parameter
-from penstock.gateways.http.v1.models import Count, CreateTopicRequest, NoFields, TopicCreated, TopicNames
-from penstock.gateways.http.v1.requests import read, refuse
+from penstock.gateways.http.server.routing import ApiCalls, CallDoc, HttpCall
+from penstock.gateways.http.v1.models import CreateTopicRequest, NoFields, TopicCreated, TopicNames
+from penstock.gateways.http.v1.requests import parameters_of, read, refuse
 from penstock.operations.topics import CreateTopic, DeleteTopic, ListTopics
 
 CALLS: Final = ApiCalls("v1: topics")
@@ -25,10 +25,7 @@ async def _list_topics(call: HttpCall) -> Answer:
         errors=(400, 409, 429),
         description="If the topic exists with the same number of partitions, nothing changes; with another number, the call is a conflict. "
         "The fields go in the query string or in a body.",
-        parameters=(
-            Parameter("name", str, "the topic's name"),
-            Parameter("partitions", Count, "the number of partitions; default 1"),
-        ),
+        parameters=parameters_of(CreateTopicRequest),
         body=CreateTopicRequest,
         body_required=False,
     ),
