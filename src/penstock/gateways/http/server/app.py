@@ -52,8 +52,8 @@ RESOURCES: Final = (
 
 def build_app(gateway: "HttpGateway") -> ASGIApp:
     """The whole API."""
-    for resource in RESOURCES:
-        gateway.routes += documentation.routes(gateway) if resource is documentation else resource.CALLS.routes(gateway)
+    gateway.routes += (route for resource in RESOURCES for route in resource.CALLS.routes(gateway))
+    gateway.routes += documentation.OTHER_FILES
 
     async def not_found(request: Request, _: Exception) -> Response:
         return _refuse(request, Refusal(404, "Not found"))

@@ -4,17 +4,16 @@ The page consists of the three files in ``static/``, and loads nothing from else
 """
 
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock import __version__
 from penstock.gateways.http.server.answers import HTML, JSON, Answer, json_answer
-from penstock.gateways.http.server.routing import ApiCalls, ApiRoute, CallDoc, Content, HttpCall
-
-if TYPE_CHECKING:
-    from penstock.gateways.http.server.gateway import HttpGateway
+from penstock.gateways.http.server.routing import ApiCalls, ApiRoute, CallDoc, Content, HttpCall, RawAnswer
 
 CALLS: Final = ApiCalls("Node")
 _POLICY: Final = (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'")
@@ -54,7 +53,9 @@ async def _file(call: HttpCall) -> Answer:
     return _FILES[call.path]
 
 
-def routes(gateway: "HttpGateway") -> list[Route]:
-    """The calls, and the other files of the page, which are not in the document."""
-    calls = CALLS.routes(gateway)
-    return [*calls, *(Route(path, calls[-1].endpoint) for path in _FILES if path != _PAGE)]
+async def _other_file(request: Request) -> Response:
+    return RawAnswer(_FILES[request.url.path], request.scope["penstock.request_id"])
+
+
+OTHER_FILES: Final = [Route(path, _other_file) for path in _FILES if path != _PAGE]
+"""The routes of the other files of the page, which are not in the document."""
