@@ -36,8 +36,8 @@ from penstock.bench.context import Options
 from penstock.bench.faults import BenchError
 from penstock.bench.process_stats import usage_of
 from penstock.client import Cluster
-from penstock.client.cluster_state import ClusterState
 from penstock.client.moves import Moves
+from penstock.client.status import StatusClient
 from penstock.core.cluster.decisions import decide_all
 from penstock.core.topics.records import PartitionRecord, TopicRecord, encode, partition_key, topic_key
 from penstock.core.topics.topics import Topics
@@ -127,8 +127,8 @@ class Bench:
         """As a node knows it."""
         node = self.system.nodes[number]
         assert isinstance(node, Penstock)
-        with ClusterState(str(node.endpoints().http), timeout_ms=60_000) as state:
-            return state.status()
+        with StatusClient(str(node.endpoints().http), timeout_ms=60_000) as client:
+            return client.cluster()
 
     def etcd(self) -> dict[str, float]:
         """Its own counters, and the size of its database."""

@@ -134,7 +134,7 @@ def test_a_broker_that_stays_away_is_a_clear_failure_and_the_query_goes_on_when_
     }
     assert reading.run(reading.stream(**quick), "c")[0] == [(0, 0)]
     broker.stop()
-    with pytest.raises(StreamingQueryException, match="cannot connect to"):
+    with pytest.raises(StreamingQueryException, match="Cannot connect to"):
         reading.run(reading.stream(**quick), "c")
     broker.restart()
     with Cluster(broker.bootstrap) as cluster, Producer(cluster) as producer:

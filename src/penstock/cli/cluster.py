@@ -19,9 +19,9 @@ from penstock.cli.options import (
     Output,
     Timeout,
     YesToPlan,
-    cluster_state,
     complete_topic,
     connected,
+    status_client,
 )
 from penstock.cli.output import Format, emit_one
 
@@ -109,8 +109,8 @@ def status(
     """
     import msgspec
 
-    with cluster_state(http, timeout) as state:
-        found = cluster_moves.with_progress(state.status(), timeout)
+    with status_client(http, timeout) as client:
+        found = cluster_moves.with_progress(client.cluster(), timeout)
     if output is not Format.TABLE:
         emit_one(msgspec.to_builtins(found), output)
     else:
@@ -224,8 +224,8 @@ def drain(
     """
     if undo and (watch or partial or dry_run):
         raise Failure("--undo cannot be combined with --watch, --partial or --dry-run", Exit.USAGE)
-    with cluster_state(http, timeout) as state:
+    with status_client(http, timeout) as client:
         if undo:
-            cluster_drain.undo(state, node, output)
+            cluster_drain.undo(client, node, output)
         else:
-            cluster_drain.drain(state, node, output, yes=yes, dry_run=dry_run, partial=partial, watch=watch)
+            cluster_drain.drain(client, node, output, yes=yes, dry_run=dry_run, partial=partial, watch=watch)

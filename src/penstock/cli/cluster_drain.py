@@ -14,7 +14,7 @@ from penstock.cli.options import ask_about_plan
 from penstock.cli.output import Format, Row, emit_one, print_table
 
 if TYPE_CHECKING:
-    from penstock.client.cluster_state import ClusterState
+    from penstock.client.status import StatusClient
     from penstock.operations.cluster import ClusterDescription, ClusterNode, NodeDrain
 
 LOOK_SECONDS: Final = 0.5
@@ -23,10 +23,10 @@ UNDONE: Final = "Nothing was moved"
 
 
 def drain(
-    state: "ClusterState", node: int, output: Format, *, yes: bool, dry_run: bool, partial: bool, watch: bool
+    client: "StatusClient", node: int, output: Format, *, yes: bool, dry_run: bool, partial: bool, watch: bool
 ) -> None:
     """Check, ask, start, and follow the drain if wanted."""
-    status = state.status()
+    status = client.cluster()
     found = _found(status, node)
     require_etcd(status, UNDONE)
     if not found.is_draining:
@@ -42,9 +42,9 @@ def drain(
         ask_about_plan(f"Move {what}?", UNDONE, f"move {what}", yes=yes)
     elif dry_run:
         note(f"Node {node} is already being drained")
-    now = _drain_of(status, node) if dry_run else state.drain(node)
+    now = _drain_of(status, node) if dry_run else client.drain(node)
     if watch and not dry_run:
-        now = _follow(state, node)
+        now = _follow(client, node)
     else:
         note(drain_line(now, is_up=found.is_up))
     if output is not Format.TABLE:
@@ -55,13 +55,13 @@ def drain(
         raise Failure(f"Node {node} cannot be drained further: {'. '.join(advice)}.")
 
 
-def undo(state: "ClusterState", node: int, output: Format) -> None:
+def undo(client: "StatusClient", node: int, output: Format) -> None:
     """Cancel the drain of a node, or forget a node that is gone."""
-    status = state.status()
+    status = client.cluster()
     found = _found(status, node)
     require_etcd(status, "Nothing was changed")
     if found.is_draining:
-        state.undrain(node)
+        client.undrain(node)
         note(_undone(found))
     else:
         note(f"Node {node} is not being drained; nothing was changed")
@@ -159,11 +159,11 @@ def _row(now: "NodeDrain") -> Row:
     }
 
 
-def _follow(state: "ClusterState", node: int) -> "NodeDrain":
+def _follow(client: "StatusClient", node: int) -> "NodeDrain":
     """Show the progress until the node is empty, or nothing more can be moved."""
     told = ""
     while True:
-        status = state.status()
+        status = client.cluster()
         found = next((each for each in status.drains if each.node == node), None)
         if found is None:
             raise Failure(f"The drain of node {node} was cancelled by another command")

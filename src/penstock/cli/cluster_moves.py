@@ -20,7 +20,7 @@ from penstock.cli.cluster_plan import (
 )
 from penstock.cli.cluster_view import MOVE_COLUMNS, move_row
 from penstock.cli.failures import Exit, Failure, complain, note
-from penstock.cli.options import ask_about_plan, cluster_state
+from penstock.cli.options import ask_about_plan, status_client
 from penstock.cli.output import Format, Row, emit, print_table
 
 if TYPE_CHECKING:
@@ -104,8 +104,8 @@ def _status(cluster: "Cluster", timeout: float, undone: str) -> "ClusterDescript
     try:
         from penstock.client.discovery import http_addresses
 
-        with cluster_state(http_addresses(cluster), timeout) as state:
-            status = state.status()
+        with status_client(http_addresses(cluster), timeout) as client:
+            status = client.cluster()
     except ClientError:
         return None
     require_etcd(status, undone)
@@ -156,7 +156,7 @@ def cancel(cluster: "Cluster", places: list[str], output: Format, *, yes: bool, 
     if why is not None:
         note(why)
     wanted = {parse_place(text) for text in named}
-    found = [each for each in moves.under_way() if _is_wanted((each.topic, each.partition), wanted)]
+    found = [each for each in moves.in_progress() if _is_wanted((each.topic, each.partition), wanted)]
     done: Outcome = {}
     if found and not dry_run:
         names = names_of((each.topic, each.partition) for each in found)
@@ -202,36 +202,20 @@ def _moves(cluster: "Cluster", timeout: float) -> "list[PartitionMove]":
     """All moves, with their progress where their leaders answer."""
     from penstock.client.errors import ClientError
     from penstock.client.moves import Moves
-    from penstock.operations.cluster import PartitionMove
 
-    moves = Moves(cluster).under_way()
+    moves = Moves(cluster).in_progress()
     if not moves:
         return []
     known: dict[tuple[str, int], PartitionMove] = {}
     try:
         from penstock.client.discovery import http_addresses
 
-        with cluster_state(http_addresses(cluster), timeout) as state:
-            known = {(each.topic, each.partition): each for each in with_progress(state.status(), timeout).moves}
+        with status_client(http_addresses(cluster), timeout) as client:
+            known = {(each.topic, each.partition): each for each in with_progress(client.cluster(), timeout).moves}
     except ClientError:
         # Without HTTP their progress is not known.
         pass
-    return [
-        known.get((each.topic, each.partition))
-        or PartitionMove(
-            each.topic,
-            each.partition,
-            None,
-            tuple(each.replicas),
-            tuple(each.adding),
-            tuple(each.removing),
-            (),
-            None,
-            None,
-            None,
-        )
-        for each in moves
-    ]
+    return [known.get((each.topic, each.partition), each) for each in moves]
 
 
 def follow(cluster: "Cluster", timeout: float) -> None:
@@ -264,8 +248,8 @@ def with_progress(found: "ClusterDescription", timeout: float) -> "ClusterDescri
         if address is None:
             continue
         try:
-            with cluster_state(address, timeout) as state:
-                theirs = state.status().moves
+            with status_client(address, timeout) as client:
+                theirs = client.cluster().moves
         except ClientError:
             continue
         known.update({(move.topic, move.partition): move for move in theirs if move.copied is not None})

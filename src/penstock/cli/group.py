@@ -19,8 +19,8 @@ from penstock.cli.options import (
     Output,
     Timeout,
     connected,
-    numbers,
     remove_each,
+    status_client,
 )
 from penstock.cli.output import Format, Row, emit, emit_document, emit_one, print_table, to_json
 from penstock.cli.places import parse_moment, partitions_there
@@ -93,8 +93,8 @@ def status(
     """
     import msgspec
 
-    with numbers(http, timeout) as asked:
-        found = asked.group(group)
+    with status_client(http, timeout) as client:
+        found = client.group(group)
     if output is Format.TABLE:
         _print_status(found)
     else:

@@ -14,8 +14,7 @@ from penstock.cli.output import Format
 
 if TYPE_CHECKING:
     from penstock.client import Cluster, QueueAdmin, QueueClient, SinkClient
-    from penstock.client.cluster_state import ClusterState
-    from penstock.client.numbers import Numbers
+    from penstock.client.status import StatusClient
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 HTTP_DEFAULT = "127.0.0.1:8080"
@@ -171,20 +170,12 @@ def queue_admin(http: str, timeout_s: float) -> "QueueAdmin":
         return QueueAdmin(http, timeout_ms=int(timeout_s * 1000))
 
 
-def cluster_state(http: str, timeout_s: float) -> "ClusterState":
-    """For one command that administers a cluster."""
-    from penstock.client.cluster_state import ClusterState
+def status_client(http: str, timeout_s: float) -> "StatusClient":
+    """For one command that shows a status, or drains a node."""
+    from penstock.client.status import StatusClient
 
     with _address_of("--http"):
-        return ClusterState(http, timeout_ms=int(timeout_s * 1000))
-
-
-def numbers(http: str, timeout_s: float) -> "Numbers":
-    """For one command that shows statistics."""
-    from penstock.client.numbers import Numbers
-
-    with _address_of("--http"):
-        return Numbers(http, timeout_ms=int(timeout_s * 1000))
+        return StatusClient(http, timeout_ms=int(timeout_s * 1000))
 
 
 def queue_client(http: str, timeout_s: float, owner: str | None) -> "QueueClient":

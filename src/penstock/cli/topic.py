@@ -20,9 +20,9 @@ from penstock.cli.options import (
     Yes,
     ask_first,
     connected,
-    numbers,
     parse_pairs,
     remove_each,
+    status_client,
 )
 from penstock.cli.output import Format, Row, StreamedTable, as_text, emit, emit_document, emit_one, picked, to_json
 
@@ -158,8 +158,8 @@ def stats(
     """
     import msgspec
 
-    with numbers(http, timeout) as asked:
-        found = asked.topic(topic)
+    with status_client(http, timeout) as client:
+        found = client.topic(topic)
     if output is Format.TABLE:
         _print_stats(found)
     else:

@@ -15,11 +15,11 @@ It works with any Kafka broker from version 2.1. For example::
         for record in consumer.poll(timeout_ms=1000):
             print(record.partition, record.offset, record.key, record.value)
 
-``connection.py`` is one socket, ``cluster.py`` knows who leads what and tries again, ``admin.py``, ``group_admin.py`` and ``moves.py``
-administer, ``producer.py`` writes records and ``batches.py`` batches that are ready-made, both by ``sending.py``;
-``consumer.py`` reads given partitions, ``group_consumer.py`` reads as a member of a group, ``errors.py`` is all that can be
-raised. Over HTTP (``http.py``) ``queue.py`` works on queues, ``queue_admin.py`` administers them and ``sinks.py`` commits to
-exactly-once sinks, ``cluster_state.py`` says how a cluster stands; ``discovery.py`` finds that address::
+``connection.py`` is one socket, ``cluster.py`` finds leaders and repeats requests; ``admin.py``, ``group_admin.py`` and ``moves.py``
+administer; ``producer.py`` writes records and ``batches.py`` prepared batches, both with ``sending.py``; ``consumer.py`` reads given
+partitions, ``group_consumer.py`` reads as a member of a group; ``errors.py`` has every error. Over HTTP (``http.py``), ``queue.py``
+processes queues, ``queue_admin.py`` administers them, ``sinks.py`` commits to exactly-once sinks, and ``status.py`` shows the status of
+topics, groups and the cluster; ``discovery.py`` finds the address::
 
     from penstock.client import QueueClient
 
@@ -62,8 +62,9 @@ if TYPE_CHECKING:
     from penstock.client.producer import Producer
     from penstock.client.queue import LeasedRecord, Produced, QueueClient
     from penstock.client.queue_admin import QueueAdmin
-    from penstock.client.sending import Acks, Delivery
+    from penstock.client.sending import Delivery
     from penstock.client.sinks import Aborted, Committed, Opened, SinkClient, SinkStatus, StagedPart
+    from penstock.types import Acks
 
 _MODULES = {
     "admin": ("Admin", "ConfigEntry"),
@@ -147,5 +148,5 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"{__name__} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -14,7 +14,7 @@ BROKER_DEFAULT: Final = -1
 """The broker's default number of partitions or replicas."""
 
 CHANGE_MS_MAX: Final = 10_000
-"""How long a change is tried again that may be made twice: whoever waits for it wants to hear that etcd is away."""
+"""How long a change that may be made twice is retried. It is short, so that an outage of etcd is reported soon."""
 _SET: Final = 0
 _DELETE: Final = 1
 _SOURCES: Final = {1: "topic", 2: "broker", 3: "cluster", 4: "broker config", 5: "default", 6: "broker logger"}
@@ -232,7 +232,7 @@ class Admin:
         return sizes
 
     def _described_configs(self, resource_type: int, chosen: Callable[[], tuple[str, Connection]]) -> list[ConfigEntry]:
-        """Of what ``chosen`` names, asked there; it chooses anew each time that is tried again."""
+        """The configs of the resource that ``chosen`` names, from the broker that it connects to. It is called again for each retry."""
         from penstock.wire.kafka.describe_configs_generated import (
             DescribeConfigsRequest,
             DescribeConfigsRequestResource,

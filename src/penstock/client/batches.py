@@ -2,18 +2,17 @@
 
 For callers that encode many records at once (the Spark sink) and need the offset of each batch.
 
-Invariant: :meth:`BatchSender.flush` tells of every batch since the last one, in the order of :meth:`BatchSender.send`; a batch
-that was sent again for want of an answer is told, and stored, once.
+Invariant: :meth:`BatchSender.flush` returns every batch since the last flush, in the order of :meth:`BatchSender.send`. A batch
+that was sent again because there was no response is stored and returned once.
 """
 
 from struct import Struct
 from typing import Final, Self
 
 from penstock.client.cluster import Cluster
-from penstock.client.sending import IN_FLIGHT_MAX, Acks, Delivery, OutgoingBatch, Sender
+from penstock.client.sending import IN_FLIGHT_MAX, Delivery, OutgoingBatch, Sender
 from penstock.records.batch import HEADER_BYTES, set_producer
-
-__all__ = ["Acks", "BatchSender", "Delivery"]
+from penstock.types import Acks
 
 _RECORD_COUNT: Final = Struct(">i")
 _RECORD_COUNT_AT: Final = 57
@@ -37,21 +36,20 @@ class BatchSender(Sender):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # After an error flushing would raise another one over it.
+        # After an error, a flush would raise another error that hides it.
         if kind is None:
             self._land_all()
 
     def send(self, topic: str, partition: int, batch: bytearray, record_count: int) -> None:
-        """Take one whole batch (base offset 0, no producer), which is the sender's own from now on.
+        """Send a whole batch (base offset 0, no producer). The caller must not use its buffer afterwards.
 
-        Its producer, its sequence and its checksum are set. Errors of earlier batches may come up here.
-        ``BatchTooLarge`` at once for one that no request can carry.
+        Sets its producer, sequence and checksum. May raise errors of earlier batches, and BatchTooLarge for a batch that does not fit into a request.
         """
         if len(batch) < HEADER_BYTES or _RECORD_COUNT.unpack_from(batch, _RECORD_COUNT_AT)[0] != record_count:
-            raise ValueError(f"this is not a batch of {record_count} records")
+            raise ValueError(f"Not a batch of {record_count} records")
         place = topic, partition
         self._check_size(place, len(batch), record_count)
-        # Asked for now, so that a wrong topic or partition is told before the batch has a number.
+        # Before the batch gets a sequence number, so that a wrong topic or partition leaves no gap.
         self._leader(place)
         sequence = self._next_sequence(place, record_count)
         if sequence >= 0:
@@ -61,7 +59,7 @@ class BatchSender(Sender):
     def flush(self) -> list[Delivery]:
         """Wait until all batches are acknowledged, and return their offsets; raises if one could not be delivered."""
         self._land_all()
-        # A batch that was sent again came in behind those that were sent after it.
+        # A batch that was sent again may have been acknowledged after later ones.
         delivered, self._deliveries = sorted(self._deliveries), []
         return [delivery for _, delivery in delivered]
 

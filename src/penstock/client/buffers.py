@@ -1,10 +1,10 @@
-"""Memory for large answers, used again once nobody looks at it any more.
+"""Buffers for large responses, reused as soon as no view of them is left.
 
-A reader in bulk takes one answer of megabytes after the other. Memory that is new each time has to be cleared, and the kernel has to find
-its pages: together that was a third of what it costs to read a topic.
+A bulk reader receives one response of megabytes after the other. To allocate and clear new memory for each took a third of the time that
+reading a topic takes.
 
-Invariant: a buffer is given out only when no view of it is left, so what was received before never changes under who holds it. Whoever
-holds views for long just has the next answers put elsewhere.
+Invariant: a buffer is reused only if no view of it exists, so received data never changes while it is in use. If views are held for long,
+later responses go into new buffers.
 """
 
 from typing import Final
@@ -12,15 +12,15 @@ from typing import Final
 from penstock.limits import KIB, MIB
 
 KEPT_BYTES_MIN: Final = 256 * KIB
-"""Smaller ones cost less than it takes to look for one."""
+"""To allocate a smaller one takes less time than to look for it."""
 KEPT_BYTES_MAX: Final = 16 * MIB
-"""Larger ones are rare, and too much to hold for nothing."""
+"""Larger ones are rare, and would waste too much memory."""
 KEPT_MAX: Final = 2
-"""A reader opens one answer and receives the next."""
+"""A reader decodes one response while it receives the next."""
 
 
 def space_for(size: int) -> int:
-    """How large to make a buffer for so many bytes: one that is kept has room for the next answers too, which are about as large."""
+    """The size of a new buffer for this many bytes, rounded up so that the next responses, which are about as large, fit too."""
     return size if size < KEPT_BYTES_MIN else -(-size // KEPT_BYTES_MIN) * KEPT_BYTES_MIN
 
 
@@ -33,13 +33,13 @@ class KeptBuffers:
         self._kept: list[bytearray] = []
 
     def take(self, size: int) -> bytearray | None:
-        """A buffer of at least ``size`` bytes, its content whatever it was; None when there is none that is free."""
+        """A free buffer of at least ``size`` bytes with arbitrary content; None if there is none."""
         if size < KEPT_BYTES_MIN:
             return None
         return next((each for each in self._kept if len(each) >= size and _is_free(each)), None)
 
     def keep(self, buffer: bytearray) -> None:
-        """Have this one too for later answers, in the place of a smaller one, or one that somebody holds, where there are enough."""
+        """Keep a buffer for later responses. If there are enough, it replaces a smaller one, or one that is in use."""
         if not KEPT_BYTES_MIN <= len(buffer) <= KEPT_BYTES_MAX:
             return
         if len(self._kept) == KEPT_MAX:
@@ -55,7 +55,7 @@ class KeptBuffers:
 
 def _is_free(buffer: bytearray) -> bool:
     try:
-        # Python does not let the size change while there is a view.
+        # Python refuses to change the size while a view exists.
         buffer.append(0)
     except BufferError:
         return False

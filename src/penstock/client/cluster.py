@@ -26,6 +26,7 @@ from penstock.client.errors import (
     ConnectionLost,
     NotKafka,
     RequestTimeout,
+    cannot_connect_to_any,
     check,
 )
 from penstock.wire.kafka.find_coordinator_generated import FindCoordinatorRequest, FindCoordinatorResponse
@@ -84,9 +85,9 @@ class ClusterInfo:
 
     @property
     def any_node(self) -> Node:
-        """One that is up: whom clients are told to take for the controller, which is whoever answered, or the first."""
+        """A node that is up: the one that is reported as the controller, or else the first."""
         if not self.nodes:
-            raise BrokerRefused(LEADER_NOT_AVAILABLE, message="no node of the cluster can be reached")
+            raise BrokerRefused(LEADER_NOT_AVAILABLE, message="No node of the cluster can be reached")
         return self.nodes.get(self.controller) or min(self.nodes.values(), key=lambda node: node.node_id)
 
 
@@ -185,21 +186,18 @@ class Cluster:
             if connection.is_open:
                 return connection
         known = dict.fromkeys([*(node.address for node in self._nodes.values()), *self._bootstrap])
-        met: list[CannotConnect] = []
+        errors: list[CannotConnect] = []
         for address in known:
             try:
                 return self.connection_to(address)
             except CannotConnect as error:
-                met.append(error)
-        assert met, "there is always a bootstrap address"
-        # Whoever answers in another protocol is the one to be told of: nobody else will answer there either.
-        told = next((error for error in met if isinstance(error, NotKafka)), met[0])
-        if len(met) == 1 or isinstance(told, NotKafka):
-            raise told
-        names = ", ".join(map(str, known))
-        raise CannotConnect(
-            f"cannot connect to any of {names}: start the cluster, or specify its nodes with --bootstrap"
-        ) from told
+                errors.append(error)
+        assert errors, "there is always a bootstrap address"
+        # A wrong protocol is the most useful error: waiting or starting a broker would not help.
+        shown = next((error for error in errors if isinstance(error, NotKafka)), errors[0])
+        if len(errors) == 1 or isinstance(shown, NotKafka):
+            raise shown
+        raise cannot_connect_to_any(known, "--bootstrap") from shown
 
     def connection_to(self, address: Address) -> Connection:
         """The connection to one broker; opened if necessary."""
@@ -221,7 +219,7 @@ class Cluster:
         if not 0 <= partition < len(info.partitions):
             last = len(info.partitions) - 1
             there = f"partitions 0 to {last}" if last else "only partition 0"
-            raise BrokerRefused(UNKNOWN_TOPIC_OR_PARTITION, f"{topic}/{partition}", f"topic {topic!r} has {there}")
+            raise BrokerRefused(UNKNOWN_TOPIC_OR_PARTITION, f"{topic}/{partition}", f"Topic {topic!r} has {there}")
         node = self._nodes.get(info.partitions[partition].leader)
         if node is None:
             self.forget(topic)
@@ -262,7 +260,7 @@ class Cluster:
         """A connection to the group's coordinator."""
         return self.connection_to(self.coordinator_address(group))
 
-    # Trying again
+    # Retries
 
     def retry(
         self,
@@ -274,9 +272,9 @@ class Cluster:
     ) -> T:
         """Call ``attempt`` until it succeeds, fails permanently, or times out.
 
-        ``unknown_topics``: a topic that metadata does not know may still appear (it is being made); one that is in metadata, and only whoever
-        was asked does not know it yet, is always waited for. ``lost=False``: a lost connection is final, because the request may have been
-        carried out and must not be sent twice; and so is a broker's word that its time was over.
+        ``unknown_topics``: wait for a topic that is not in the metadata, since it is being created. If it is in the metadata and only the broker
+        that was asked does not know it yet, it is always waited for. ``lost=False``: do not retry after a lost connection or a timeout that the
+        broker reports, because the request may have been carried out and must not be sent twice.
         """
         deadline = monotonic() + (self.timeout_ms if timeout_ms is None else timeout_ms) / 1000
         pause_ms = BACKOFF_MS_MIN
@@ -288,7 +286,7 @@ class Cluster:
                     raise
                 pause_s = pause_ms * random.uniform(0.75, 1.25) / 1000  # noqa: S311  spreads retries, hides nothing
                 if monotonic() + pause_s > deadline:
-                    raise _given_up(error) from error
+                    raise _timed_out(error) from error
                 self.forget()
             sleep(pause_s)
             pause_ms = min(pause_ms * 2, BACKOFF_MS_MAX)
@@ -297,10 +295,10 @@ class Cluster:
         if isinstance(error, ConnectionLost):
             return lost
         if isinstance(error, CannotConnect):
-            # Never reached: most likely a wrong address, and a person is waiting. Reached before: it is restarting.
+            # If the cluster was never reached, the address is most likely wrong. Otherwise, the broker is restarting.
             return bool(self._nodes)
         if isinstance(error, BrokerRefused) and error.code in (UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID):
-            # Brokers learn of a new topic one after the other. Whether it is one that was deleted, metadata says at the next attempt.
+            # Brokers learn about a new topic one after the other. If the topic was deleted instead, the metadata of the next attempt shows it.
             return unknown_topics or error.in_metadata
         if isinstance(error, BrokerRefused) and error.code == REQUEST_TIMED_OUT and not lost:
             return False
@@ -311,12 +309,12 @@ def parse_bootstrap(text: str) -> list[Address]:
     """``HOST:PORT,HOST:PORT``; the port is optional. Raises ValueError if the text is invalid."""
     addresses = [parse_address(part, PORT_DEFAULT) for part in text.split(",") if part.strip()]
     if not addresses:
-        raise ValueError("the bootstrap server is missing; write HOST:PORT, for example 127.0.0.1:9092")
+        raise ValueError("The bootstrap server is missing; write HOST:PORT, for example 127.0.0.1:9092")
     if any(not address.port for address in addresses):
         raise ValueError(f"{text!r} has port 0, which cannot be connected to")
     return addresses
 
 
-def _given_up(error: ClientError) -> ClientError:
-    # A refusal keeps its code, which the caller may look at; a lost connection has become a question of time.
-    return RequestTimeout(f"gave up: {error}") if isinstance(error, ConnectionLost) else error
+def _timed_out(error: ClientError) -> ClientError:
+    # A refusal keeps its code, which the caller may check.
+    return RequestTimeout(f"Gave up after several attempts: {error}") if isinstance(error, ConnectionLost) else error

@@ -1,8 +1,8 @@
-"""One blocking connection to one broker: frames, correlation ids, and the versions both sides can speak.
+"""One blocking connection to one broker: frames, correlation ids, and the versions that both sides support.
 
-A request's class says which API it is, so a call is ``connection.call(MetadataRequest(...), MetadataResponse)`` and is
-typed. ``send`` and ``receive`` are the two halves, for pipelining: answers come in the order of the requests.
-Invariant: after any error of the socket or the protocol the connection is closed, and never used again.
+The class of a request determines its API, so a call is ``connection.call(MetadataRequest(...), MetadataResponse)`` and is
+typed. ``send`` and ``receive`` are the two halves, for pipelining: responses arrive in the order of the requests.
+Invariant: after any error of the socket or the protocol, the connection is closed and never used again.
 """
 
 import socket
@@ -24,6 +24,7 @@ from penstock.client.errors import (
     NotKafka,
     RequestTimeout,
     UnsupportedByBroker,
+    cannot_connect,
     check,
 )
 from penstock.types import Buffer
@@ -35,7 +36,7 @@ from penstock.wire.kafka.headers import RequestHeader, decode_response_header, f
 
 RESPONSE_BYTES_MAX: Final = 2**31 - 1
 VERSIONS_BYTES_MAX: Final = 1 << 20
-"""The first answer is small; a web server's "HTTP" read as a size is not."""
+"""The first response is small; the "HTTP" of a web server, read as a size, is not."""
 SEND_BUFFERS_MAX: Final = 512
 """Below the kernel's limit on the buffers of one sendmsg (IOV_MAX is 1024)."""
 RECEIVE_BYTES: Final = 1 << 20
@@ -43,10 +44,10 @@ RECEIVE_BYTES: Final = 1 << 20
 TIMEOUT_MS: Final = 30_000
 CONNECT_TIMEOUT_MS: Final = 5_000
 HANDSHAKE_TIMEOUT_MS: Final = 10_000
-"""For the first answer. The kernel accepts connections for a process that stands still: another node may do what it does not."""
+"""For the first response. The kernel accepts connections even for a stopped process; another node may respond then."""
 
 _OTHER_PROTOCOLS: Final = ((b"HTTP", "HTTP"), (b"\x15\x03", "TLS"), (b"{", "JSON lines"))
-"""How the answers of others begin. Gigabytes, when they are read as the size of an answer."""
+"""How responses of other protocols begin. Read as the size of a response, these are gigabytes."""
 _APIS_BY_MODULE: Final = {f"penstock.wire.kafka.{row[2]}_generated": API[row[0]] for row in API_TABLE}
 _SIZE: Final = struct.Struct(">i")
 _CODE: Final = struct.Struct(">h")
@@ -55,7 +56,7 @@ A = TypeVar("A", bound=msgspec.Struct)
 
 
 class Ticket(NamedTuple):
-    """A request on its way: what its answer will look like."""
+    """A request in flight: the API and version of its response."""
 
     api: Api
     version: int
@@ -79,13 +80,13 @@ class Connection:
         self._correlation_id = 0
         self._waiting: deque[Ticket] = deque()
         self._early: dict[int, memoryview] = {}
-        """Answers that came before one that was waited for: metadata is asked for while batches are on their way."""
+        """Responses that arrived before the one that was waited for: metadata is requested while batches are in flight."""
         self._versions: dict[int, tuple[int, int]] = {}
         self._buffers: Final = KeptBuffers()
         try:
             self._socket = socket.create_connection(address, timeout=connect_timeout_ms / 1000)
         except OSError as error:
-            raise CannotConnect(_why_not(address, error, connect_timeout_ms)) from error
+            raise cannot_connect(address, error, "--bootstrap") from error
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._open = True
         try:
@@ -105,21 +106,17 @@ class Connection:
         self._socket.close()
 
     def version_for(self, api: Api, version_max: int | None = None) -> int:
-        """The newest version that both sides and the caller can; :class:`UnsupportedByBroker` when there is none."""
+        """The newest version that both sides and the caller support; :class:`UnsupportedByBroker` if there is none."""
         span = self._versions.get(api.key)
         if span is None:
-            raise UnsupportedByBroker(f"the broker at {self.address} does not support {api.name}")
+            raise UnsupportedByBroker(f"The broker at {self.address} does not support {api.name}")
         ours_max = api.max_version if version_max is None else min(api.max_version, version_max)
         version = min(ours_max, span[1])
         if version < max(api.min_version, span[0]):
             raise UnsupportedByBroker(
-                f"the broker at {self.address} has {api.name} {span[0]} to {span[1]}, this client {api.min_version} to {ours_max}"
+                f"The broker at {self.address} supports {api.name} versions {span[0]} to {span[1]}, this client {api.min_version} to {ours_max}"
             )
         return version
-
-    def supports(self, key: ApiKey) -> bool:
-        """Whether the broker has the API at all."""
-        return key in self._versions
 
     def call(
         self, request: msgspec.Struct, answer: type[A], *, version_max: int | None = None, timeout_ms: int | None = None
@@ -135,7 +132,7 @@ class Connection:
         return self._send(request, api, version, answered=answered)
 
     def receive(self, ticket: Ticket, answer: type[A], *, timeout_ms: int | None = None) -> A:
-        """The answer to a request on its way; answers that come before it are kept for those who will ask for them."""
+        """The response to a request in flight; responses that arrive before it are kept until they are requested."""
         body = self._early.pop(ticket.correlation_id, None)
         if body is None:
             body = self._receive_own(ticket, self.timeout_ms if timeout_ms is None else timeout_ms)
@@ -143,7 +140,7 @@ class Connection:
             header_version = ticket.api.response_header_version(ticket.version)
             correlation_id, position = decode_response_header(body, 0, header_version)
             if correlation_id != ticket.correlation_id:
-                raise ProtocolViolation(f"got response {correlation_id} instead of {ticket.correlation_id}")
+                raise ProtocolViolation(f"Got response {correlation_id} instead of {ticket.correlation_id}")
             message = ticket.api.decode_response(body, position, ticket.version)
         except ProtocolViolation as error:
             raise self._violated(error) from error
@@ -182,7 +179,7 @@ class Connection:
             raise RequestTimeout(f"{self.address} accepted no data for {self.timeout_ms} ms") from error
         except OSError as error:
             self.close()
-            raise ConnectionLost(f"lost the connection to {self.address}: {error}") from error
+            raise ConnectionLost(f"Lost the connection to {self.address}: {error}") from error
 
     def _receive_frame(self, ticket: Ticket, timeout_ms: int, size_max: int = RESPONSE_BYTES_MAX) -> memoryview:
         deadline = monotonic() + timeout_ms / 1000
@@ -191,7 +188,7 @@ class Connection:
             head = bytes(self._receive_exactly(4, deadline))
             (size,) = _SIZE.unpack(head)
             if not 4 <= size <= size_max:
-                raise ProtocolViolation(f"a response of {size} bytes")
+                raise ProtocolViolation(f"A response of {size} bytes is not possible")
             return self._receive_exactly(size, deadline)
         except TimeoutError as error:
             self.close()
@@ -200,12 +197,12 @@ class Connection:
             ) from error
         except OSError as error:
             self.close()
-            raise ConnectionLost(f"lost the connection to {self.address}: {error}") from error
+            raise ConnectionLost(f"Lost the connection to {self.address}: {error}") from error
         except ProtocolViolation as error:
             raise self._violated(error, head) from error
 
     def _violated(self, error: ProtocolViolation, head: bytes = b"") -> ClientError:
-        """Close, and say it: the first answer tells what is there, a later one that something went wrong on the way."""
+        """Close the connection; the error to raise. If the first response is invalid, the address is wrong; a later one was damaged."""
         self.close()
         if self._versions:
             return ConnectionLost(f"{self.address} does not speak the Kafka protocol: {error}")
@@ -219,7 +216,7 @@ class Connection:
         received = self._buffers.take(size)
         is_new, space = received is None, space_for(size)
         if received is None:
-            # The announced size is only trusted as far as bytes really come: a stray server must not make us take gigabytes.
+            # The buffer grows as data arrives: a size sent by another kind of server must not make us allocate gigabytes.
             received = bytearray(min(space, RECEIVE_BYTES))
         filled = 0
         while filled < size:
@@ -232,14 +229,14 @@ class Connection:
             with memoryview(received) as view:
                 count = self._socket.recv_into(view[filled:size])
             if not count:
-                raise ConnectionResetError("the broker closed it")
+                raise ConnectionResetError("The broker closed the connection")
             filled += count
         if is_new:
             self._buffers.keep(received)
         return memoryview(received)[:size]
 
     def _negotiate(self) -> None:
-        """Newest first; a broker that does not know that version answers with version 0 and error 35."""
+        """Request the supported versions, with the newest version first; a broker that does not know it answers with version 0 and error 35."""
         api = API[ApiKey.API_VERSIONS]
         request = ApiVersionsRequest(client_software_name="penstock-client", client_software_version=__version__)
         for version in (3, 0):
@@ -259,12 +256,12 @@ class Connection:
                 self._versions = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
                 return
         raise UnsupportedByBroker(
-            f"the broker at {self.address} supports no version of ApiVersions that this client supports"
+            f"The broker at {self.address} supports no version of ApiVersions that this client supports"
         )
 
     def _decode_versions(self, api: Api, body: memoryview, position: int, version: int) -> ApiVersionsResponse | None:
         if len(body) < position + _CODE.size:
-            raise ProtocolViolation("the response ends before its error code")
+            raise ProtocolViolation("The response ends before its error code")
         (code,) = _CODE.unpack_from(body, position)
         if code == UNSUPPORTED_VERSION and version:
             return None
@@ -272,15 +269,3 @@ class Connection:
         assert isinstance(answer, ApiVersionsResponse)
         check(answer.error_code, f"version negotiation with {self.address}")
         return answer
-
-
-def _why_not(address: Address, error: OSError, timeout_ms: int) -> str:
-    if isinstance(error, socket.gaierror):
-        return f"cannot find the host {address.host!r}: check the name in --bootstrap"
-    if isinstance(error, ConnectionRefusedError):
-        why = "is the broker running?"
-    elif isinstance(error, TimeoutError):
-        why = f"no answer within {timeout_ms} ms."
-    else:
-        why = f"{error.strerror or error}."
-    return f'cannot connect to {address}: {why} start one with "penstock serve", or specify another with --bootstrap'

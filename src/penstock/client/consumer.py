@@ -1,11 +1,10 @@
 """Reads given partitions from given offsets. For groups, see ``group_consumer.py``.
 
-:meth:`Consumer.fetch` gives whole batches as the broker sent them, for a caller that opens them its own way (Spark, by
-columns); :meth:`Consumer.poll` opens them into records.
+:meth:`Consumer.fetch` returns whole batches as the broker sent them, for callers that decode them differently (Spark, by
+columns); :meth:`Consumer.poll` decodes them into records.
 
-Invariant: the position of a partition is the offset behind the last record given out, or behind what compaction left nothing of, and
-only ever moves forward, unless :meth:`Consumer.assign` or :meth:`Consumer.seek` say otherwise. Every batch's checksum is checked before it
-is given out.
+Invariant: the position of a partition is the offset after the last record returned, or after the last one that compaction removed. It
+only moves forward, except by :meth:`Consumer.assign` or :meth:`Consumer.seek`. The checksum of every batch is verified before it is returned.
 """
 
 from collections import deque
@@ -39,11 +38,11 @@ FETCH_BYTES_MAX: Final = 50 * MIB
 PARTITION_BYTES_MAX: Final = 4 * MIB
 WAIT_MS_MAX: Final = 500
 OPENED_BYTES_MAX: Final = 1024 * MIB
-"""What one batch may decompress to; a broker that was made to store a bomb must not take the reader down."""
+"""The maximum size of a decompressed batch: a decompression bomb must not crash the reader."""
 
 
 class OutOfRange(Enum):
-    """What to do when the records at the position are gone, or are not there yet."""
+    """What to do if the records at the position are deleted, or do not exist yet."""
 
     FAIL = "fail"
     EARLIEST = "earliest"
@@ -64,9 +63,9 @@ class ConsumerRecord(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """Whole batches of one partition, and what the broker said of it. The first batch may begin before ``from_offset``.
+    """Whole batches of one partition. The first batch may begin before ``from_offset``.
 
-    ``aborted`` are the transactions among them that came to nothing, as producer id and first offset: a reader of committed
+    ``aborted`` are the aborted transactions among them, as producer id and first offset: a reader of committed
     records leaves out the transactional batches of that producer from there to its next marker.
     """
 
@@ -80,7 +79,7 @@ class Fetched(NamedTuple):
 
 
 class _Nothing(NamedTuple):
-    """A leader's word that there is nothing at a position, although the partition goes on to ``end``."""
+    """An empty response of a leader for a position before the ``end`` of the partition."""
 
     leader: Address
     position: int
@@ -109,9 +108,9 @@ class Consumer:
         self._positions: dict[TopicPartition, int] = {}
         self._to_reset: dict[TopicPartition, int] = {}
         self._nothing: dict[TopicPartition, _Nothing] = {}
-        """Partitions whose last answer was empty before their end: the next answer settles whether anything is left there."""
+        """Partitions whose last response was empty before their end: the next response shows whether anything is left there."""
         self.high_watermarks: dict[TopicPartition, int] = {}
-        """The end of each partition, as the broker last said."""
+        """The end of each partition in the last response."""
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
@@ -154,9 +153,9 @@ class Consumer:
             self._to_reset = {}
 
     def _fetch_once(self, wait_ms: int) -> list[Fetched]:
-        """One request to each leader, all under way at the same time. Positions move only when all of them worked."""
+        """One request to each leader, all in flight at the same time. Positions move only if all of them succeed."""
         grouped = self._cluster.by_leader(self._positions)
-        # An answer waits behind a slower one, so with several leaders none may be long.
+        # Responses are read in order, so with several leaders none of them may wait long.
         wait_ms = wait_ms if len(grouped) == 1 else min(wait_ms, BACKOFF_MS_MIN)
         flights: deque[tuple[Connection, Ticket]] = deque()
         fetched: list[Fetched] = []
@@ -177,7 +176,7 @@ class Consumer:
                         fetched += self._take(topic.topic, part)
                 passed.update(self._pass_over(connection.address, answer))
         finally:
-            # Whatever is still under way would be taken for the answer to the next request.
+            # A response that is still in flight would be taken for the response to the next request.
             for connection, _ in flights:
                 connection.close()
         for each in fetched:
@@ -188,14 +187,14 @@ class Consumer:
         return fetched
 
     def _pass_over(self, leader: Address, answer: FetchResponse) -> Iterator[tuple[TopicPartition, int]]:
-        """Where to go on in partitions that have nothing left between the position and an end that was told before.
+        """New positions for partitions that have no records between the position and an end that was reported before.
 
-        Compaction can take away all there was up to the end, and a reader that waits for it would wait for ever. One empty answer
-        is no proof: the end may have moved between the broker's look at the records and its look at the end. The second is one,
-        up to the end that the first one told: whatever lies before it was there when the broker looked again, and the first batch
-        of an answer is always sent, however large. So only a partition that nothing stands before in the answer is settled (the
-        rest of the answer's size may have been too small for its next batch), by the same leader (another may be behind), and
-        not by a broker that holds the client back, which answers with nothing, too. What comes meanwhile lies behind that end.
+        Compaction can remove all records up to the end, and a reader that waits for them would wait forever. One empty response
+        proves nothing: the end may have moved after the broker read the records and before it read the end. A second one proves it,
+        up to the end in the first: all records before that end existed when the broker read again, and the first batch of a
+        response is always sent, however large it is. So it only counts for a partition with no records of another partition
+        before it in the response (there may have been too little space left for its batch), from the same leader (another may
+        lag), and only if the broker does not throttle the client, since it then sends empty responses too.
         """
         is_first = not answer.throttle_time_ms
         for topic in answer.responses:
@@ -214,7 +213,7 @@ class Consumer:
 
     def _request(self, partitions: list[TopicPartition], wait_ms: int) -> FetchRequest:
         topics: dict[str, list[FetchRequestPartition]] = {}
-        # In doubt first: brokers answer in the order of the request, and a busy partition before one would leave it in doubt.
+        # Partitions with an empty response come first: brokers answer in the order of the request, and only the first can be settled.
         for place in sorted(partitions, key=lambda place: place not in self._nothing):
             entry = FetchRequestPartition(
                 partition=place[1], fetch_offset=self._positions[place], partition_max_bytes=self._partition_bytes_max
@@ -241,14 +240,14 @@ class Consumer:
 
 
 def open_answer(topic: str, part: FetchResponsePartition, position: int) -> Fetched:
-    """What a broker answered for one partition, its error looked at already and its batches' checksums not yet trusted."""
+    """The response for one partition, after the check of its error code. Verifies the checksums of its batches."""
     batches = list(_whole_batches(part.records or b"", position, f"{topic}/{part.partition_index}"))
     aborted = [(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()]
     return Fetched(topic, part.partition_index, position, batches, part.high_watermark, part.log_start_offset, aborted)
 
 
 def open_records(fetched: Fetched) -> Iterator[ConsumerRecord]:
-    """The records of fetched batches, from the offset that was asked for. Control batches are left out."""
+    """The records of fetched batches from the requested offset on, without control batches."""
     topic, partition = fetched.topic, fetched.partition
     for header, data in fetched.batches:
         if header.is_control:
@@ -263,7 +262,7 @@ def open_records(fetched: Fetched) -> Iterator[ConsumerRecord]:
 
 
 def _whole_batches(data: Buffer, position: int, where: str) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The batches that are there whole (a fetch may end inside one) and are not wholly before ``position``."""
+    """The complete batches (a fetch may end inside one) that do not end before ``position``."""
     view = memoryview(data)
     at = 0
     while at + HEADER_BYTES <= len(view):

@@ -1,4 +1,4 @@
-"""Where the HTTP API is, for one who knows a Kafka address: a broker says so in a config of its own."""
+"""Finds the HTTP API of a broker whose Kafka address is known: a config of the broker has its address."""
 
 from typing import Final
 
@@ -8,34 +8,31 @@ from penstock.client.cluster import Cluster
 from penstock.client.errors import ClientError
 
 HTTP_LISTENERS: Final = "penstock.http.listeners"
-"""``HOST:PORT`` of the broker that is asked, as it is advertised, and behind it those of the other nodes that are up; empty when all are off."""
-_ANY_HOST: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - it is recognised here, and not listened on
+"""The advertised ``HOST:PORT`` of the broker, then those of the other nodes that are up; empty if all listeners are off."""
+_ANY_HOST: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - only compared with
 
 
 class NoHttpListener(ClientError):
-    """No broker has an HTTP API that could be asked: they are not Penstock, or the listeners are off."""
+    """No HTTP API can be used: the brokers are not Penstock, or their listeners are off."""
 
 
 def http_addresses(cluster: Cluster) -> str:
-    """The HTTP listeners of all nodes that are up ("HOST:PORT,HOST:PORT"), for an HTTP client that goes on to the next when one dies.
-
-    :class:`NoHttpListener` when there is none.
-    """
+    """The HTTP listeners of all nodes that are up ("HOST:PORT,HOST:PORT"); :class:`NoHttpListener` if there is none."""
     node = cluster.describe().any_node
     configs = {entry.name: entry.value for entry in Admin(cluster).broker_configs()}
-    told = configs.get(HTTP_LISTENERS)
-    if told is None:
+    listeners = configs.get(HTTP_LISTENERS)
+    if listeners is None:
         raise NoHttpListener(
             f"{node.address} is not Penstock, or an older version: exactly-once sinks need its HTTP API. Write at least once instead, or connect to a Penstock broker"
         )
-    if not told:
+    if not listeners:
         raise NoHttpListener(
-            f"the HTTP listener of {node.address} is off, and exactly-once sinks need it: start the broker with "
+            f"The HTTP listener of {node.address} is off, and exactly-once sinks need it: start the broker with "
             "--http HOST:PORT"
         )
-    return ",".join(str(_reachable(parse_address(each), node.address.host)) for each in told.split(","))
+    return ",".join(str(_reachable(parse_address(each), node.address.host)) for each in listeners.split(","))
 
 
 def _reachable(address: Address, kafka_host: str) -> Address:
-    # A broker that is alone may listen everywhere: then it can be reached where Kafka's clients reach it.
+    # A broker that listens on all interfaces is reached at the host that Kafka clients use.
     return Address(kafka_host, address.port) if address.host in _ANY_HOST else address

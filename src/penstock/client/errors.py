@@ -1,18 +1,20 @@
-"""What can go wrong for a client, as one small tree.
+"""The errors of the client.
 
-:class:`ClientError` is the root. :class:`CannotConnect` (of which :class:`NotKafka` is one) and
-:class:`RequestTimeout` are about reaching a broker,
-:class:`ConnectionLost` about losing it, :class:`BatchTooLarge` about what would lose it, :class:`BrokerRefused` is the broker's own no: it has the Kafka code's number and
-name, the broker's sentence when it gave one and ours when not. :class:`RequestRefused` is its no over HTTP. ``retriable`` says
-whether the same request may work later.
+:class:`ClientError` is the base class. :class:`CannotConnect` (with :class:`NotKafka`), :class:`RequestTimeout` and :class:`ConnectionLost`
+are about the connection. :class:`BrokerRefused` is a refusal over the Kafka protocol, with the number and name of its code and a sentence;
+:class:`RequestRefused` is a refusal over HTTP. ``retriable`` is whether the same request may succeed later.
 """
 
 import re
+import socket
+from collections.abc import Iterable
 from typing import Final, NamedTuple
+
+from penstock.address import Address
 
 
 class ClientError(Exception):
-    """The root of what the client raises. Its text is a sentence for a person."""
+    """The base class of all errors of the client. Its text is for people."""
 
     retriable = False
 
@@ -22,25 +24,25 @@ class CannotConnect(ClientError):
 
 
 class NotKafka(CannotConnect):
-    """Something answered that does not speak the Kafka protocol: another port is meant, and waiting does not help."""
+    """The server at this address does not speak the Kafka protocol. The address is wrong, so it is no use to wait."""
 
 
 class NotPenstock(CannotConnect):
-    """Something answered that is not Penstock's HTTP API: another address is meant, and waiting does not help."""
+    """The server at this address is not Penstock's HTTP API. The address is wrong, so it is no use to wait."""
 
 
 class ConnectionLost(ClientError):
-    """The connection broke while an answer was awaited; whether the request was carried out is not known."""
+    """The connection broke before the response; it is not known whether the request was carried out."""
 
     retriable = True
 
 
 class RequestTimeout(ClientError):
-    """No answer in time."""
+    """No response in time."""
 
 
 class BatchTooLarge(ClientError):
-    """A batch that no request can carry: a broker would close the connection instead of an answer."""
+    """A batch that does not fit into a request: a broker would close the connection without a response."""
 
     def __init__(self, place: str, record_count: int, size_bytes: int, bytes_max: int) -> None:
         records = "a record" if record_count == 1 else f"a batch of {record_count} records"
@@ -54,11 +56,11 @@ class BatchTooLarge(ClientError):
 
 
 class UnsupportedByBroker(ClientError):
-    """The broker does not have the API, or no version of it that this client can write."""
+    """The broker does not support the API, or no version of it that this client supports."""
 
 
 class ErrorKind(NamedTuple):
-    """A Kafka error code: its name, whether trying again may help, and a sentence."""
+    """A Kafka error code: its name, whether a retry may help, and a sentence."""
 
     name: str
     retriable: bool
@@ -68,7 +70,7 @@ class ErrorKind(NamedTuple):
 class BrokerRefused(ClientError):
     """The broker answered with an error code.
 
-    ``in_metadata``: what it is about was in the metadata that the request was made from. So there is such a thing, or was just now.
+    ``in_metadata``: the topic was in the metadata that the request is based on, so it exists, or did a moment ago.
     """
 
     def __init__(self, code: int, what: str = "", message: str | None = None, *, in_metadata: bool = False) -> None:
@@ -83,7 +85,7 @@ class BrokerRefused(ClientError):
 
 
 class RequestRefused(ClientError):
-    """The broker's no over HTTP: the status, the word for it, the broker's sentence, and how long to wait if it said so."""
+    """A refusal over HTTP: the status, the error code, the broker's sentence, and how long to wait, if the broker specified it."""
 
     def __init__(
         self, status: int, code: str, sentence: str, *, reason: str | None = None, retry_after_ms: int | None = None
@@ -98,7 +100,7 @@ class RequestRefused(ClientError):
 
     @property
     def is_not_found(self) -> bool:
-        """Whether there is no such thing. A missing topic is told as a wrong argument in some calls."""
+        """Whether something was not found. Some calls report a missing topic as an invalid argument."""
         return self.status == NOT_FOUND_STATUS or self.sentence.startswith("topic does not exist")
 
 
@@ -107,7 +109,7 @@ NOT_FOUND_STATUS: Final = 404
 
 
 def _names(sentence: str, what: str) -> bool:
-    """Whether a broker's sentence speaks of the thing by its name already: "Topic x ..." of "topic 'x'"."""
+    """Whether a broker's sentence already names the thing: "Topic x ..." for "topic 'x'"."""
     kind, _, name = what.partition(" ")
     name = re.escape(name.strip("'"))
     return bool(name) and re.search(rf"\b{kind} '?{name}(?![\w.-]*\w)", sentence, re.IGNORECASE) is not None
@@ -117,6 +119,24 @@ def check(code: int, what: str = "", message: str | None = None, *, in_metadata:
     """Raise :class:`BrokerRefused` unless the code is 0."""
     if code:
         raise BrokerRefused(code, what, message, in_metadata=in_metadata)
+
+
+def cannot_connect(address: Address, error: OSError, flag: str) -> CannotConnect:
+    """The error for an address that cannot be connected to; ``flag`` is the option of the command line that has it."""
+    if isinstance(error, socket.gaierror):
+        return CannotConnect(f"Cannot find the host {address.host!r}: check the name in {flag}")
+    why = "No answer in time." if isinstance(error, TimeoutError) else f"{error.strerror or error}."
+    if isinstance(error, ConnectionRefusedError):
+        why = "Is the broker running?"
+    return CannotConnect(
+        f'Cannot connect to {address}. {why} Start a broker with "penstock serve", or specify another with {flag}'
+    )
+
+
+def cannot_connect_to_any(addresses: Iterable[Address], flag: str) -> CannotConnect:
+    """The error for several nodes of which none can be connected to."""
+    names = ", ".join(map(str, addresses))
+    return CannotConnect(f"Cannot connect to any of {names}: start the cluster, or specify its nodes with {flag}")
 
 
 UNKNOWN_SERVER_ERROR: Final = -1
@@ -143,10 +163,10 @@ MEMBER_ID_REQUIRED: Final = 79
 UNKNOWN_TOPIC_ID: Final = 100
 
 NOT_FOUND_CODES: Final = frozenset({UNKNOWN_TOPIC_OR_PARTITION, GROUP_ID_NOT_FOUND, UNKNOWN_TOPIC_ID})
-"""Codes that say: no such thing."""
+"""Codes for something that does not exist."""
 
 NODES_MISSING_CODES: Final = frozenset({LEADER_NOT_AVAILABLE, COORDINATOR_NOT_AVAILABLE, NOT_ENOUGH_REPLICAS, 83})
-"""Codes that say: those who could do it are not up. They come when it was tried for a while."""
+"""Codes for nodes that are not up. They are reported after several attempts."""
 
 KINDS: Final[dict[int, ErrorKind]] = {
     -1: ErrorKind("UNKNOWN_SERVER_ERROR", False, "the broker had an unexpected error; see its log"),

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from penstock.address import Address
 from penstock.client.cluster import Cluster, TopicPartition
-from penstock.client.errors import GROUP_ID_NOT_FOUND, BrokerRefused, check
+from penstock.client.errors import GROUP_ID_NOT_FOUND, check
 from penstock.wire.errors import ProtocolViolation
 from penstock.wire.kafka.primitives import UUID_ZERO
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from penstock.wire.kafka.list_groups_generated import ListGroupsResponse
 
 NAMES_VERSION_MAX: Final = 9
-"""OffsetCommit and OffsetFetch name topics by their ids in later versions; names are what people type."""
+"""In later versions, OffsetCommit and OffsetFetch identify topics by id instead of name."""
 
 DEAD: Final = "Dead"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group, as the list has it."""
+    """A group in a list."""
 
     group_id: str
     protocol_type: str
@@ -54,7 +54,7 @@ class GroupDescription:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """What a group committed for a partition: the next offset it will read."""
+    """The offset that a group reads next in a partition."""
 
     offset: int
     leader_epoch: int
@@ -68,10 +68,10 @@ class GroupAdmin:
         self._cluster = cluster
 
     def groups(self) -> list[GroupListing]:
-        """Every group of every broker, by id."""
+        """All groups, by id."""
 
         def attempt() -> dict[str, GroupListing]:
-            # Who is there is asked anew each time: one that has died is named for a while.
+            # Each attempt requests the nodes again, since one that failed is listed for a while.
             return {
                 group.group_id: GroupListing(group.group_id, group.protocol_type, group.group_state, group.group_type)
                 for node in self._cluster.describe().nodes.values()
@@ -89,7 +89,7 @@ class GroupAdmin:
         return answer
 
     def describe(self, group: str) -> GroupDescription:
-        """One group; GROUP_ID_NOT_FOUND when there is none."""
+        """One group; GROUP_ID_NOT_FOUND if it does not exist."""
         from penstock.wire.kafka.describe_groups_generated import DescribeGroupsRequest, DescribeGroupsResponse
 
         def attempt() -> GroupDescription:
@@ -98,8 +98,7 @@ class GroupAdmin:
             )
             found = answer.groups[0]
             check(found.error_code, f"group {group!r}", found.error_message)
-            if found.group_state == DEAD:
-                raise BrokerRefused(GROUP_ID_NOT_FOUND, f"group {group!r}")
+            check(GROUP_ID_NOT_FOUND if found.group_state == DEAD else 0, f"group {group!r}")
             members = tuple(
                 GroupMember(m.member_id, m.group_instance_id, m.client_id, m.client_host, assigned(m.member_assignment))
                 for m in found.members
@@ -122,17 +121,12 @@ class GroupAdmin:
             OffsetFetchResponseTopic,
         )
 
-        wanted = None if partitions is None else by_topic(partitions)
-        topics = (
-            None
-            if wanted is None
-            else [OffsetFetchRequestTopic(name=t, partition_indexes=p) for t, p in wanted.items()]
-        )
-        grouped = (
-            None
-            if wanted is None
-            else [OffsetFetchRequestGroupTopic(name=t, partition_indexes=p) for t, p in wanted.items()]
-        )
+        topics: list[OffsetFetchRequestTopic] | None = None
+        grouped: list[OffsetFetchRequestGroupTopic] | None = None
+        if partitions is not None:
+            wanted = by_topic(partitions)
+            topics = [OffsetFetchRequestTopic(name=t, partition_indexes=p) for t, p in wanted.items()]
+            grouped = [OffsetFetchRequestGroupTopic(name=t, partition_indexes=p) for t, p in wanted.items()]
         request = OffsetFetchRequest(
             groups=[OffsetFetchRequestGroup(group_id=group, topics=grouped)], group_id=group, topics=topics
         )
@@ -166,9 +160,9 @@ class GroupAdmin:
         metadata: str = "",
         topic_ids: Mapping[str, UUID] | None = None,
     ) -> None:
-        """Commit offsets: as a member, or (without a generation) from outside for a group that has no members.
+        """Commit offsets: as a member, or without a generation, for a group that has no members.
 
-        With ``topic_ids``, of each topic, a topic that was made anew under its name in the meantime is refused by brokers that can tell (Kafka 4.1).
+        With the ``topic_ids`` of all topics, brokers that support it (Kafka 4.1) refuse a topic that was deleted and created again in the meantime.
         """
         from penstock.wire.kafka.offset_commit_generated import (
             OffsetCommitRequest,
@@ -253,7 +247,7 @@ class GroupAdmin:
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
-    """Partitions grouped as the protocol wants them."""
+    """The partitions of each topic, as requests list them."""
     grouped: dict[str, list[int]] = {}
     for topic, partition in partitions:
         grouped.setdefault(topic, []).append(partition)
@@ -261,7 +255,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 def assigned(data: bytes) -> tuple[TopicPartition, ...]:
-    """The partitions in an assignment; none when it is empty, or no consumer's (Connect has its own format)."""
+    """The partitions in an assignment; none if it is empty or not that of a consumer (Connect has another format)."""
     from penstock.wire.kafka.consumer_protocol import decode_assignment
 
     if not data:

@@ -21,7 +21,7 @@ from penstock.client.errors import (
     ClientError,
     check,
 )
-from penstock.client.group_admin import GroupAdmin, assigned
+from penstock.client.group_admin import GroupAdmin, assigned, by_topic
 from penstock.client.offsets import At, list_offsets
 from penstock.wire.kafka.consumer_protocol import (
     Assignment,
@@ -51,7 +51,7 @@ _REJOIN_CODES: Final = frozenset({ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALAN
 
 @dataclass(frozen=True, slots=True)
 class _Membership:
-    """What one generation of the group gave this member."""
+    """The state of this member in one generation of the group."""
 
     generation: int
     is_leader: bool
@@ -94,7 +94,7 @@ class GroupConsumer:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # What was being worked on when an error came is not done.
+        # After an error, the last records may not have been processed.
         self.close(commit=kind is None)
 
     @property
@@ -104,16 +104,16 @@ class GroupConsumer:
 
     @property
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
-        """The end of each partition, as the broker last said."""
+        """The end of each partition in the last response."""
         return self._consumer.high_watermarks
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
-        """The next offset of each partition this member has."""
+        """The next offset of each partition of this member."""
         return self._consumer.positions
 
     def poll(self, timeout_ms: int = 1000) -> list[ConsumerRecord]:
-        """Return some records as soon as there are any; empty after the timeout. Joins the group when it must."""
+        """Return some records as soon as there are any; empty after the timeout. Joins the group if necessary."""
         deadline = monotonic() + timeout_ms / 1000
         while True:
             self._keep_membership()
@@ -122,7 +122,7 @@ class GroupConsumer:
             if self._consumer.positions:
                 records = self._consumer.poll(max(0, left_ms))
             else:
-                # A member without partitions has nothing to wait on but its next heartbeat.
+                # A member without partitions only waits for its next heartbeat.
                 records = []
                 sleep(max(0, min(left_ms, IDLE_MS)) / 1000)
             if records or monotonic() >= deadline:
@@ -148,7 +148,7 @@ class GroupConsumer:
             self._committed.update(changed)
 
     def close(self, *, commit: bool = True) -> None:
-        """Commit (when that is automatic, and wanted) and leave, so that the others get the partitions at once."""
+        """Commit, if that is automatic and wanted, and leave the group, so that other members get the partitions at once."""
         if self._membership is None:
             return
         try:
@@ -157,7 +157,7 @@ class GroupConsumer:
             if self._instance_id is None:
                 self._leave()
         except ClientError:
-            # The group will notice by itself when the session runs out; there is nobody left to act on an error here.
+            # The group removes the member anyway when its session expires.
             pass
         finally:
             self._membership = None
@@ -200,14 +200,14 @@ class GroupConsumer:
         self._heartbeat_due = monotonic() + HEARTBEAT_INTERVAL_MS / 1000
 
     def _check_partitions(self, membership: _Membership) -> None:
-        """The leader notices new partitions, for nobody else would."""
+        """Start a rebalance if the topics have new partitions. Only the leader of the group does this."""
         self._check_due = monotonic() + PARTITIONS_CHECK_MS / 1000
         self._cluster.forget()
         if self._partition_counts(membership.partition_counts) != membership.partition_counts:
             raise BrokerRefused(REBALANCE_IN_PROGRESS)
 
     def _lose_membership(self, code: int) -> None:
-        # While the group only rebalances, this member still has its partitions: what it did is committed first.
+        # During a rebalance, this member still has its partitions, so it can commit first.
         if code == REBALANCE_IN_PROGRESS and self._auto_commit:
             try:
                 self.commit()
@@ -220,7 +220,7 @@ class GroupConsumer:
         self._membership = None
 
     def _join(self) -> None:
-        """One try at joining; leaves the membership None when the group asks to try again."""
+        """Try once to join; the membership stays None if the group requires another attempt."""
         try:
             answer = self._cluster.retry(self._send_join)
             is_leader = answer.leader == answer.member_id
@@ -259,7 +259,7 @@ class GroupConsumer:
             protocol_type=PROTOCOL_TYPE,
             protocols=[protocol],
         )
-        # The answer comes when the whole group has joined.
+        # The broker responds when the whole group has joined.
         timeout_ms = self._rebalance_timeout_ms + self._cluster.timeout_ms
         connection = self._cluster.coordinator(self._group)
         answer = connection.call(request, JoinGroupResponse, timeout_ms=timeout_ms)
@@ -315,7 +315,7 @@ class GroupConsumer:
 def assign_ranges(
     members: Mapping[str, Sequence[str]], partition_counts: Mapping[str, int], ranks: Mapping[str, str]
 ) -> dict[str, list[TopicPartition]]:
-    """Topic by topic, each subscribed member a run of neighbouring partitions; the first ones get one more."""
+    """Assign each subscribed member a range of each topic's partitions; the first members get one more."""
     given: dict[str, list[TopicPartition]] = {member: [] for member in members}
     for topic, count in sorted(partition_counts.items()):
         readers = sorted((m for m, topics in members.items() if topic in topics), key=lambda m: ranks[m])
@@ -331,7 +331,5 @@ def assign_ranges(
 
 
 def _encode_share(places: Iterable[TopicPartition]) -> bytes:
-    topics: dict[str, list[int]] = {}
-    for topic, partition in places:
-        topics.setdefault(topic, []).append(partition)
-    return encode_assignment(Assignment([TopicPartitions(t, p) for t, p in topics.items()]), SUBSCRIPTION_VERSION)
+    topics = [TopicPartitions(topic, partitions) for topic, partitions in by_topic(places).items()]
+    return encode_assignment(Assignment(topics), SUBSCRIPTION_VERSION)

@@ -1,16 +1,15 @@
-"""HTTP requests to a broker: a persistent connection, JSON in both directions, and this client's own errors.
+"""HTTP requests to a broker: a persistent connection, JSON in both directions, and the errors of this client.
 
-Several nodes of a cluster may be named ("HOST:PORT,HOST:PORT"): whenever a connection is made it is to the first that takes one, counted from behind the one
-that failed last: a node that hangs still takes connections.
+With several nodes ("HOST:PORT,HOST:PORT"), a new connection goes to the first node that accepts it. The node that failed last is tried
+last, since a node that hangs still accepts connections.
 
-Not for two threads at a time. A connection that the broker closed while nothing was asked is noticed before the next request
-is sent, so a worker may take its time between two calls. Once a request is sent it is never sent again by itself: whether it
-was carried out is not known, and that is for the caller to decide. Only what merely asks (GET) goes on to the next node.
+Not thread-safe. Before each request, the client checks whether the broker closed the idle connection, and reconnects if so. A request that
+was sent is not repeated, because it may have been carried out; only a GET is sent to the next node.
 """
 
 import http.client
 import socket
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, Self, TypeVar
 from urllib.parse import quote, urlencode
@@ -26,15 +25,17 @@ from penstock.client.errors import (
     NotPenstock,
     RequestRefused,
     RequestTimeout,
+    cannot_connect,
+    cannot_connect_to_any,
 )
 
 HTTP_DEFAULT: Final = "127.0.0.1:8080"
 TIMEOUT_MS: Final = 30_000
 CONNECT_TIMEOUT_MS: Final = 10_000
 CONNECT_TIMEOUT_MS_WITH_OTHERS: Final = 2_000
-"""For a node that has others named behind it: a machine that is gone should not keep whoever waits from them."""
+"""For each of several nodes except the last: the client should not wait long for a machine that is down."""
 ANSWER_TIMEOUT_MS_WITH_OTHERS: Final = 5_000
-"""The same for a node that takes the connection and does not answer what another could."""
+"""The same for a node that accepts the connection and does not respond."""
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 LINE_BYTES_MAX: Final = 64 * 1024 * 1024
 """One line of a stream: a record of the largest size that a topic takes, in base64."""
@@ -44,7 +45,7 @@ Fields = Mapping[str, object]
 
 
 class ErrorBody(msgspec.Struct):
-    """A refusal as ``/v1`` gives it."""
+    """The body of a refusal by ``/v1``."""
 
     error: str
     message: str = ""
@@ -56,16 +57,16 @@ class HttpConnection:
     """Requests to one broker, or to one of several nodes, one after the other."""
 
     def __init__(self, address: str = HTTP_DEFAULT, *, timeout_ms: int = TIMEOUT_MS) -> None:
-        """ValueError says what is wrong with the address."""
+        """Raises ValueError if the address is invalid."""
         self.addresses: Final = parse_addresses(address)
         self.address: Address = self.addresses[0]
-        """The one that is connected to, or was last."""
+        """The node of the current or last connection."""
         self.timeout_ms: Final = timeout_ms
         self._order = list(self.addresses)
-        """Whoever failed last comes last."""
+        """The node that failed last is the last."""
         self._connection: http.client.HTTPConnection | None = None
         self._has_answered = False
-        """Whether what is there has ever answered in HTTP."""
+        """Whether there has been any HTTP response."""
 
     def close(self) -> None:
         """Close the connection; the next request opens another."""
@@ -74,11 +75,11 @@ class HttpConnection:
             self._connection = None
 
     def connect(self) -> None:
-        """Connect now, and not with the first request: :class:`CannotConnect` when nobody is there."""
+        """Connect now instead of with the first request; :class:`CannotConnect` if that fails."""
         self._connected()
 
     def get(self, path: str, answer: type[T], query: Fields | None = None) -> T:
-        """GET, decoded; what is None in the query is left out."""
+        """GET, with the decoded response; fields of the query that are None are left out."""
         asked = _with_query(path, query)
         for _ in self.addresses[1:]:
             try:
@@ -88,15 +89,15 @@ class HttpConnection:
         return self._ask("GET", asked, None, answer, self.timeout_ms)
 
     def post(self, path: str, body: Fields, answer: type[T], *, wait_ms: int = 0) -> T:
-        """POST a JSON object, what is None left out; ``wait_ms`` is how long the broker was told to wait."""
+        """POST a JSON object without the fields that are None; ``wait_ms`` is how long the request lets the broker wait."""
         return self._ask("POST", path, _encoded(body), answer, self.timeout_ms + wait_ms)
 
-    def tell(self, path: str, body: Fields) -> None:
-        """POST something that has no answer but yes or no."""
+    def post_only(self, path: str, body: Fields) -> None:
+        """POST a JSON object, for a response without a body."""
         self._exchange("POST", path, _encoded(body), self.timeout_ms)
 
     def delete(self, path: str) -> None:
-        """DELETE, which has no answer but yes or no."""
+        """DELETE, for a response whose body is not needed."""
         self._exchange("DELETE", path, None, self.timeout_ms)
 
     def _ask(self, method: str, path: str, body: bytes | None, answer: type[T], timeout_ms: int) -> T:
@@ -121,9 +122,9 @@ class HttpConnection:
     def stream(
         self, method: str, path: str, line: type[T], *, query: Fields | None = None, body: Fields | None = None
     ) -> Generator[T, None, None]:
-        """The lines of an answer without a foreseeable end, each decoded when it comes. It waits for ever between two.
+        """The lines of a streaming response, each decoded when it arrives. There is no timeout between two lines.
 
-        The connection is the stream's own as long as the iterator lives; closing the iterator closes it.
+        The iterator takes over the connection, and closes it when it is closed itself.
         """
         self.close()
         encoded = None if body is None else _encoded(body)
@@ -166,7 +167,7 @@ class HttpConnection:
 
     def _connected(self) -> http.client.HTTPConnection:
         if self._connection is not None and self._connection.sock is not None:
-            # Nothing is owed to us: what can be read now is the end of the connection.
+            # No response is due, so if there is something to read, it is the end of the connection.
             if not _is_readable(self._connection.sock):
                 return self._connection
             self.close()
@@ -179,7 +180,9 @@ class HttpConnection:
         try:
             return self._connect(last, CONNECT_TIMEOUT_MS)
         except OSError as error:
-            raise CannotConnect(_why_not(self.addresses, error)) from error
+            if others:
+                raise cannot_connect_to_any(self.addresses, "--http") from error
+            raise cannot_connect(last, error, "--http") from error
 
     def _connect(self, address: Address, timeout_ms: int) -> http.client.HTTPConnection:
         timeout_seconds = min(self.timeout_ms, timeout_ms) / 1000
@@ -190,14 +193,14 @@ class HttpConnection:
         return connection
 
     def _give_up(self) -> None:
-        """The one that is connected to has failed: the others come before it from now on."""
+        """Close the connection after a failure; from now on the other nodes are tried first."""
         self.close()
         at = self._order.index(self.address) + 1
         self._order = self._order[at:] + self._order[:at]
 
     @contextmanager
     def _translated(self, timeout_ms: int) -> Iterator[None]:
-        """Errors of the network and of HTTP, in this client's words; the connection is not used again after one."""
+        """Translate errors of the network and of HTTP to those of this client. After one, the connection is not used again."""
         try:
             yield
         except ClientError:
@@ -220,14 +223,14 @@ class HttpConnection:
             raise self._not_ours(str(error)) from error
         except OSError as error:
             self._give_up()
-            raise ConnectionLost(f"the connection to {self.address} broke: {error.strerror or error}") from error
+            raise ConnectionLost(f"The connection to {self.address} broke: {error.strerror or error}") from error
 
     def _refusal(self, response: http.client.HTTPResponse, data: bytes) -> ClientError:
         try:
             body = msgspec.json.decode(data, type=ErrorBody)
         except msgspec.MsgspecError:
             error = self._not_ours(f"it answered {response.status} {response.reason}")
-            # What stands before a broker answers so while the broker is away.
+            # A proxy responds like this while the broker is down.
             return CannotConnect(str(error)) if response.status >= http.client.INTERNAL_SERVER_ERROR else error
         # Outside /v1 the error is the sentence itself.
         sentence = body.message or body.error
@@ -236,7 +239,7 @@ class HttpConnection:
 
     def _not_ours(self, seen: str) -> NotPenstock:
         self.close()
-        # It may be any protocol, and bytes that mean something to a terminal.
+        # It may be any protocol, with bytes that control a terminal.
         shown = "".join(sign if sign.isprintable() else "." for sign in seen[:200]).strip()
         return NotPenstock(
             f"{self.address} is not Penstock's HTTP API ({shown}); use the http= address of the broker's ready line"
@@ -244,13 +247,13 @@ class HttpConnection:
 
 
 class HttpClient:
-    """Asks one broker over a connection of its own, of several nodes the first that answers. Use it in a ``with`` statement."""
+    """The base of the HTTP clients: a connection to a broker, or to the first of several nodes that accepts it. Use it in a ``with`` statement."""
 
     def __init__(self, address: str = HTTP_DEFAULT, *, timeout_ms: int = TIMEOUT_MS) -> None:
         self._http = HttpConnection(address, timeout_ms=timeout_ms)
 
     def connect(self) -> None:
-        """Connect now, and not with the first request."""
+        """Connect now instead of with the first request."""
         self._http.connect()
 
     def close(self) -> None:
@@ -265,7 +268,7 @@ class HttpClient:
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:
-    """``HOST:PORT``, or several with commas; ValueError says what is wrong."""
+    """Parse ``HOST:PORT``, or several separated by commas. Raises ValueError if one is invalid."""
     parts = [part.strip().removeprefix("http://").rstrip("/") for part in text.split(",") if part.strip()]
     if not parts:
         raise ValueError(f"{text!r} contains no address; write HOST:PORT, for example {HTTP_DEFAULT}")
@@ -273,12 +276,12 @@ def parse_addresses(text: str) -> tuple[Address, ...]:
 
 
 def v1_path(*parts: str) -> str:
-    """A path below ``/v1``; a part may hold any character."""
+    """A path under ``/v1``; a part may contain any character."""
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
 
 
 def _is_readable(connected: socket.socket) -> bool:
-    """Whether something came, if only the end. Not by ``select``, which a process of more than 1024 files cannot use."""
+    """Whether data or the end of the stream can be read. Not by ``select``, which does not support more than 1024 open files."""
     connected.setblocking(False)
     try:
         connected.recv(1, socket.MSG_PEEK)
@@ -296,19 +299,3 @@ def _with_query(path: str, query: Fields | None) -> str:
 
 def _encoded(body: Fields) -> bytes:
     return msgspec.json.encode({name: value for name, value in body.items() if value is not None})
-
-
-def _why_not(addresses: Sequence[Address], error: OSError) -> str:
-    if len(addresses) > 1:
-        names = ", ".join(map(str, addresses))
-        return f"cannot connect to any of {names}: start the cluster, or specify its nodes with --http"
-    (address,) = addresses
-    if isinstance(error, socket.gaierror):
-        return f"cannot find the host {address.host!r}: check the name in --http"
-    if isinstance(error, ConnectionRefusedError):
-        why = "is the broker running?"
-    elif isinstance(error, TimeoutError):
-        why = "no answer in time."
-    else:
-        why = f"{error.strerror or error}."
-    return f'cannot connect to {address}: {why} start one with "penstock serve", or specify another with --http'

@@ -1,43 +1,28 @@
 """Elections and reassignments, with Kafka's own requests."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from penstock.client.cluster import Cluster, TopicPartition
 from penstock.client.errors import BrokerRefused, check
+from penstock.client.group_admin import by_topic
+from penstock.operations.cluster import PartitionMove
 
 _PREFERRED: Final = 0
 _UNCLEAN: Final = 1
 
 Outcome = dict[TopicPartition, BrokerRefused | None]
-"""By partition: None where it was done, else why not."""
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """A partition on its way to other brokers."""
-
-    topic: str
-    partition: int
-    replicas: tuple[int, ...]
-    adding: tuple[int, ...]
-    removing: tuple[int, ...]
-
-    @property
-    def target(self) -> tuple[int, ...]:
-        """Who has it when the move is over."""
-        return tuple(node for node in self.replicas if node not in self.removing)
+"""The refusal of each partition; None if it was accepted."""
 
 
 class Moves:
-    """What an administrator does with replicas and leaders."""
+    """Administers replicas and leaders."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def alter(self, wishes: Mapping[TopicPartition, Sequence[int] | None]) -> Outcome:
-        """Let these brokers have the partitions, the preferred leader first; None takes a move back. Agreed on, not over, when this returns."""
+    def alter(self, targets: Mapping[TopicPartition, Sequence[int] | None]) -> Outcome:
+        """Start to move each partition to these brokers, the preferred leader first; None cancels a move."""
         from penstock.wire.kafka.alter_partition_reassignments_generated import (
             AlterPartitionReassignmentsRequest,
             AlterPartitionReassignmentsRequestPartition,
@@ -46,7 +31,7 @@ class Moves:
         )
 
         topics: dict[str, list[AlterPartitionReassignmentsRequestPartition]] = {}
-        for (topic, partition), replicas in wishes.items():
+        for (topic, partition), replicas in targets.items():
             wanted = None if replicas is None else list(replicas)
             topics.setdefault(topic, []).append(AlterPartitionReassignmentsRequestPartition(partition, wanted))
         request = AlterPartitionReassignmentsRequest(
@@ -67,8 +52,8 @@ class Moves:
 
         return self._cluster.retry(attempt)
 
-    def under_way(self) -> list[Move]:
-        """All moves."""
+    def in_progress(self) -> list[PartitionMove]:
+        """All moves in progress, without what only the leaders know."""
         from penstock.wire.kafka.list_partition_reassignments_generated import (
             ListPartitionReassignmentsRequest,
             ListPartitionReassignmentsResponse,
@@ -76,16 +61,21 @@ class Moves:
 
         request = ListPartitionReassignmentsRequest(timeout_ms=self._cluster.timeout_ms, topics=None)
 
-        def attempt() -> list[Move]:
+        def attempt() -> list[PartitionMove]:
             answer = self._cluster.controller().call(request, ListPartitionReassignmentsResponse)
             check(answer.error_code, "reassignments", answer.error_message)
             return [
-                Move(
-                    topic.name,
-                    each.partition_index,
-                    tuple(each.replicas),
-                    tuple(each.adding_replicas),
-                    tuple(each.removing_replicas),
+                PartitionMove(
+                    topic=topic.name,
+                    partition=each.partition_index,
+                    leader=None,
+                    replicas=tuple(each.replicas),
+                    adding=tuple(each.adding_replicas),
+                    removing=tuple(each.removing_replicas),
+                    in_sync=(),
+                    start_offset=None,
+                    end_offset=None,
+                    copied=None,
                 )
                 for topic in answer.topics
                 for each in topic.partitions
@@ -94,7 +84,7 @@ class Moves:
         return sorted(self._cluster.retry(attempt), key=lambda move: (move.topic, move.partition))
 
     def elect(self, partitions: Iterable[TopicPartition] | None, *, unclean: bool = False) -> Outcome:
-        """Elect the preferred leaders, or with ``unclean`` whoever is up where nobody leads. No list: of all partitions that need it."""
+        """Elect the preferred leaders, or with ``unclean`` any replica that is up for partitions without a leader. None: all partitions."""
         from penstock.wire.kafka.elect_leaders_generated import (
             ElectLeadersRequest,
             ElectLeadersRequestTopicPartitions,
@@ -103,10 +93,7 @@ class Moves:
 
         asked: list[ElectLeadersRequestTopicPartitions] | None = None
         if partitions is not None:
-            topics: dict[str, list[int]] = {}
-            for topic, partition in partitions:
-                topics.setdefault(topic, []).append(partition)
-            asked = [ElectLeadersRequestTopicPartitions(name, indexes) for name, indexes in topics.items()]
+            asked = [ElectLeadersRequestTopicPartitions(name, each) for name, each in by_topic(partitions).items()]
         request = ElectLeadersRequest(_UNCLEAN if unclean else _PREFERRED, asked, self._cluster.timeout_ms)
 
         def attempt() -> Outcome:

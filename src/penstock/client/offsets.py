@@ -14,11 +14,11 @@ from penstock.wire.kafka.list_offsets_generated import (
 )
 
 CONSUMER: Final = -1
-"""The replica id that says: not a replica."""
+"""The replica id of a client."""
 
 
 class At(IntEnum):
-    """Places that are asked for in the room of a timestamp."""
+    """Positions that can be requested instead of a timestamp."""
 
     LATEST = -1
     EARLIEST = -2
@@ -26,7 +26,7 @@ class At(IntEnum):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """An offset; -1 when no record is that late. ``timestamp_ms`` is that record's, -1 for places."""
+    """An offset; -1 if there is no record at or after the timestamp. ``timestamp_ms`` is that of the record, and -1 for :class:`At`."""
 
     offset: int
     timestamp_ms: int
@@ -36,12 +36,12 @@ class OffsetAndTimestamp(NamedTuple):
 def list_offsets(
     cluster: Cluster, at: Mapping[TopicPartition, int], *, read_committed: bool = False
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
-    """For each partition the first offset at or after a timestamp (ms), or a place (:class:`At`)."""
+    """The first offset of each partition at or after a timestamp (ms), or at a position (:class:`At`)."""
     return cluster.retry(lambda: _ask(cluster, at, read_committed=read_committed))
 
 
 def watermarks(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-    """The first offset and the one behind the last, of each partition."""
+    """The first offset and the end offset of each partition."""
     wanted = list(partitions)
     low = list_offsets(cluster, dict.fromkeys(wanted, At.EARLIEST))
     high = list_offsets(cluster, dict.fromkeys(wanted, At.LATEST))

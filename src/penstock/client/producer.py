@@ -1,6 +1,6 @@
-"""Sends records: collects them into a batch per partition, and keeps a few requests in flight (``sending.py``).
+"""Sends records: collects them into a batch per partition, with a few requests in flight (``sending.py``).
 
-There is no linger and no background thread: a batch is sent when it is full, or by :meth:`Producer.flush`.
+There is no linger time and no background thread: a batch is sent when it is full, or by :meth:`Producer.flush`.
 """
 
 from collections.abc import Callable, Sequence
@@ -8,14 +8,15 @@ from time import time
 from typing import Final, Self
 
 from penstock.client.cluster import Cluster, TopicPartition
-from penstock.client.sending import Acks, Delivery, OutgoingBatch, Sender
+from penstock.client.sending import Delivery, OutgoingBatch, Sender
 from penstock.limits import KIB, MIB
 from penstock.records.batch import Compression
 from penstock.records.builder import BatchBuilder
 from penstock.records.partitioner import RoundRobin, partition_for_key
+from penstock.types import Acks
 
 BATCH_BYTES: Final = 900 * KIB
-"""Below the broker's default max.message.bytes, with room for what a codec may add."""
+"""Below the broker's default max.message.bytes, since compression may make a batch a little larger."""
 BUFFER_BYTES_MAX: Final = 32 * MIB
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -46,7 +47,7 @@ class Producer(Sender):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # After an error flushing would raise another one over it.
+        # After an error, a flush would raise another error that hides it.
         if kind is None:
             self.flush()
 
@@ -65,11 +66,11 @@ class Producer(Sender):
             partition = self._choose_partition(topic, key)
         place = (topic, partition)
         if self._compression is Compression.NONE:
-            # Here, where nothing is numbered yet. What a codec makes of it is not known before.
+            # Checked before the batch gets a sequence number. The compressed size is not known yet.
             self._check_size(place, len(key or b"") + len(value or b""), 1)
         builder = self._builders.get(place)
         if builder is None:
-            # Asked for now, so that a wrong topic or partition is told with its first record.
+            # So that a wrong topic or partition is reported with its first record.
             self._leader(place)
             builder = self._builders[place] = BatchBuilder()
         size_before = builder.size_bytes

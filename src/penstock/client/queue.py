@@ -18,8 +18,8 @@ from penstock.client.http import HTTP_DEFAULT, TIMEOUT_MS, Fields, HttpClient, H
 from penstock.text import bytes_of, text_of
 
 
-class Line(msgspec.Struct):
-    """A record as ``/v1`` gives it; fields that are not for a worker are passed over."""
+class _RecordBody(msgspec.Struct):
+    """A record in a response of ``/v1``."""
 
     topic: str
     partition: int
@@ -35,11 +35,6 @@ class Line(msgspec.Struct):
     headers: dict[str, str | None] = {}
     header_encodings: dict[str, str] = {}
     lease_until_ms: int | None = None
-    original_topic: str | None = None
-    original_partition: int | None = None
-    original_offset: int | None = None
-    original_group: str | None = None
-    routed_at_ms: int | None = None
 
 
 class LeasedRecord(msgspec.Struct, frozen=True):
@@ -81,7 +76,7 @@ class _Created(msgspec.Struct):
 
 
 class _Leased(msgspec.Struct):
-    records: list[Line]
+    records: list[_RecordBody]
 
 
 class QueueClient(HttpClient):
@@ -108,7 +103,7 @@ class QueueClient(HttpClient):
             "wait_ms": wait_ms,
         }
         answer = self._http.post("/v1/lease", body, _Leased, wait_ms=wait_ms)
-        return [leased_record(line, group, self.owner) for line in answer.records]
+        return [_leased(body, group, self.owner) for body in answer.records]
 
     def consume(
         self,
@@ -131,12 +126,10 @@ class QueueClient(HttpClient):
         query["max_in_flight"] = max_in_flight
         if release_on_disconnect:
             query["release_on_disconnect"] = "true"
-        lines = HttpConnection(self._address, timeout_ms=self._timeout_ms).stream(
-            "GET", "/v1/consume", Line, query=query
-        )
-        with closing(lines):
-            for line in lines:
-                yield leased_record(line, group, self.owner)
+        connection = HttpConnection(self._address, timeout_ms=self._timeout_ms)
+        with closing(connection.stream("GET", "/v1/consume", _RecordBody, query=query)) as bodies:
+            for body in bodies:
+                yield _leased(body, group, self.owner)
 
     def ack(self, *records: LeasedRecord) -> None:
         """Ack records: they are never delivered again. For each partition, all records are acked, or none."""
@@ -146,8 +139,10 @@ class QueueClient(HttpClient):
     def ack_offsets(
         self, topic: str, group: str, partition: int, offsets: Sequence[int], *, owner: str | None = None
     ) -> None:
-        """The same, by their offsets in a partition."""
-        self._http.tell("/v1/ack", {**self._names(topic, group, owner), "partition": partition, "offsets": offsets})
+        """Ack records by their offsets in a partition."""
+        self._http.post_only(
+            "/v1/ack", {**self._names(topic, group, owner), "partition": partition, "offsets": offsets}
+        )
 
     def nack(self, record: LeasedRecord, reason: str = "") -> None:
         """Nack a record: it is delivered again after its backoff, or becomes a dead letter after its last attempt."""
@@ -163,9 +158,9 @@ class QueueClient(HttpClient):
         *,
         owner: str | None = None,
     ) -> None:
-        """The same, by offsets in a partition; all of them or none."""
+        """Nack records by their offsets in a partition: all of them, or none."""
         body = {**self._names(topic, group, owner), "partition": partition, "offsets": offsets, "reason": reason}
-        self._http.tell("/v1/nack", body)
+        self._http.post_only("/v1/nack", body)
 
     def extend(self, record: LeasedRecord, lease_ms: int) -> None:
         """Renew the lease of a record for ``lease_ms`` from now."""
@@ -175,7 +170,7 @@ class QueueClient(HttpClient):
             "offset": record.offset,
             "lease_ms": lease_ms,
         }
-        self._http.tell("/v1/extend", body)
+        self._http.post_only("/v1/extend", body)
 
     def _names(self, topic: str, group: str, owner: str | None) -> Fields:
         return {"topic": topic, "group": group, "owner": owner or self.owner}
@@ -227,25 +222,24 @@ class QueueClient(HttpClient):
         return self._http.post("/v1/produce", body, Produced)
 
 
-def leased_record(line: Line, group: str, owner: str) -> LeasedRecord:
-    """A record with its bytes."""
+def _leased(body: _RecordBody, group: str, owner: str) -> LeasedRecord:
     return LeasedRecord(
-        topic=line.topic,
-        partition=line.partition,
-        offset=line.offset,
+        topic=body.topic,
+        partition=body.partition,
+        offset=body.offset,
         group=group,
         owner=owner,
-        attempts=line.attempts,
-        key=bytes_of(line.key, line.key_encoding),
-        value=None if line.value is None else bytes_of(line.value, line.encoding),
+        attempts=body.attempts,
+        key=bytes_of(body.key, body.key_encoding),
+        value=None if body.value is None else bytes_of(body.value, body.encoding),
         headers={
-            name: None if text is None else bytes_of(text, line.header_encodings.get(name))
-            for name, text in line.headers.items()
+            name: None if text is None else bytes_of(text, body.header_encodings.get(name))
+            for name, text in body.headers.items()
         },
-        envelope=line.envelope,
-        timestamp=line.timestamp,
-        last_error=line.last_error,
-        lease_until_ms=line.lease_until_ms,
+        envelope=body.envelope,
+        timestamp=body.timestamp,
+        last_error=body.last_error,
+        lease_until_ms=body.lease_until_ms,
     )
 
 

@@ -15,7 +15,7 @@ from penstock.operations.queues import KnownStates, QueueStatus
 
 
 class PeekedRecord(msgspec.Struct, frozen=True):
-    """An unfinished record, looked at and left as it is."""
+    """An unfinished record of a queue."""
 
     topic: str
     partition: int
@@ -33,8 +33,8 @@ class PeekedRecord(msgspec.Struct, frozen=True):
     key_encoding: str | None = None
 
 
-class Why(msgspec.Struct, frozen=True):
-    """Why a record is not delivered: a word for programs, a sentence for people."""
+class Explanation(msgspec.Struct, frozen=True):
+    """Why a record is not delivered: a state for programs, and a sentence for people."""
 
     id: str
     topic: str
@@ -50,7 +50,7 @@ class Why(msgspec.Struct, frozen=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """One of them."""
+    """A record of a dead-letter topic."""
 
     dead_letter_topic: str
     partition: int
@@ -73,16 +73,16 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 class Chosen(msgspec.Struct, frozen=True):
-    """Dead letters by their places in one partition of the dead-letter topic."""
+    """Dead letters by their offsets in one partition of the dead-letter topic."""
 
     partition: int
     offsets: list[int]
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Which dead letters are meant; None does not matter. A reason that ends in ``*`` is how theirs begins.
+    """Selects dead letters; None matches any. A reason that ends in ``*`` selects by its beginning.
 
-    ``chosen`` names them by their places, 10,000 at the most; :meth:`QueueAdmin.dead_letters` does not take it.
+    ``chosen`` lists at most 10,000 of them; :meth:`QueueAdmin.dead_letters` does not support it.
     """
 
     reason: str | None = None
@@ -115,7 +115,7 @@ class _DeadLetters(msgspec.Struct):
 
 
 class _JobLine(msgspec.Struct):
-    """A line of a job: how far it is, or why it cannot go on."""
+    """A line about a redrive or purge: its progress, or why it cannot continue."""
 
     total: int = 0
     finished: int = 0
@@ -131,11 +131,11 @@ class QueueAdmin(HttpClient):
     """Administers queues. Topics are always the original topics, not their dead-letter topics."""
 
     def queues(self) -> list[QueueStatus]:
-        """All queues: each topic and group that was ever consumed with leases."""
+        """All queues, that is, all topics and groups that were ever consumed with leases."""
         return self._http.get(v1_path("queues"), _Queues).queues
 
     def queue(self, topic: str, group: str) -> QueueStatus:
-        """One of them."""
+        """One queue."""
         return self._http.get(v1_path("queues", topic, group), QueueStatus)
 
     def peek(self, topic: str, group: str, max_records: int = 100) -> list[PeekedRecord]:
@@ -143,41 +143,38 @@ class QueueAdmin(HttpClient):
         return self._http.get(v1_path("queues", topic, group, "peek"), _Peeked, {"max_records": max_records}).records
 
     def states(self, topic: str, group: str, partition: int, from_offset: int = 0) -> KnownStates:
-        """What a queue knows of the records of a partition, as much as fits one answer: go on at ``next_offset``.
-
-        Below ``floor`` all is finished, as are the runs in ``finished``; what is in neither list is untouched.
-        """
+        """The states of the records of a partition, as many as fit into a response; the next ones start at ``next_offset``."""
         query = {"partition": partition, "offset": from_offset}
         return self._http.get(v1_path("queues", topic, group, "states"), KnownStates, query)
 
-    def why(self, topic: str, partition: int, offset: int, group: str) -> Why:
+    def why(self, topic: str, partition: int, offset: int, group: str) -> Explanation:
         """Why a record is not being delivered."""
         query = {"topic": topic, "partition": partition, "offset": offset, "group": group}
-        return self._http.get("/v1/why", Why, query)
+        return self._http.get("/v1/why", Explanation, query)
 
     def dead_letter_topics(self) -> list[DeadLetterTopic]:
         """The topics that have dead letters."""
         return self._http.get(v1_path("dlq"), _DeadLetterTopics).topics
 
     def dead_letters(self, topic: str, wanted: Wanted = EVERYTHING) -> list[DeadLetter]:
-        """Open dead letters of a topic; 100 unless ``max_records`` says otherwise."""
+        """Open dead letters of a topic; at most 100, unless ``max_records`` is given."""
         return self._http.get(v1_path("dlq", topic), _DeadLetters, _fields(wanted)).records
 
     def plan(self, topic: str, wanted: Wanted = EVERYTHING) -> RedrivePlan:
-        """What a redrive or purge would do, counted by reason. Nothing changes."""
+        """The dead letters that a redrive or purge would select, counted by reason. Nothing changes."""
         return self._http.post(v1_path("dlq", topic, "plan"), _fields(wanted), RedrivePlan)
 
     def redrive(
         self, topic: str, wanted: Wanted = EVERYTHING, *, rate_per_second: float = 0.0
     ) -> Generator[Progress, None, None]:
-        """Send dead letters back to their topic. It runs while the iterator is read; closing the iterator stops it. Records that were sent stay sent.
+        """Send dead letters back to their topic while the iterator is read; closing the iterator stops it.
 
         A rate of 0 is unlimited. A second run continues with the records that are still open.
         """
         return self._job(v1_path("dlq", topic, "redrive"), {**_fields(wanted), "rate_per_second": rate_per_second})
 
     def purge(self, topic: str, wanted: Wanted = EVERYTHING) -> Generator[Progress, None, None]:
-        """Discard dead letters, in the same way."""
+        """Discard dead letters while the iterator is read."""
         return self._job(v1_path("dlq", topic, "purge"), _fields(wanted))
 
     def _job(self, path: str, body: Fields) -> Generator[Progress, None, None]:
@@ -188,7 +185,7 @@ class QueueAdmin(HttpClient):
                 yield Progress(line.total, line.finished, line.failed, line.skipped, line.done, line.last_failure)
                 if line.done:
                     return
-        raise ConnectionLost("the broker stopped before the operation was complete; run it again to continue")
+        raise ConnectionLost("The broker stopped before the operation was complete; run it again to continue")
 
 
 def _fields(wanted: Wanted) -> Fields:

@@ -1,11 +1,11 @@
-"""Reads one partition from one offset to another, the next answer on its way while the last one is worked on.
+"""Reads one partition from one offset to another, and requests the next batches while the last ones are processed.
 
-For a reader that takes a range in bulk (a Spark task): broker and reader work at the same time, and never more than two
-answers are held. Batches come whole, as :meth:`penstock.client.Consumer.fetch` gives them, for the caller to open.
+For bulk readers (a Spark task): broker and reader work at the same time, with at most two responses in memory. Batches are
+whole, as from :meth:`penstock.client.Consumer.fetch`.
 
-Invariant: no batch that ends before the position is given out twice; a position that cannot be reached ends in an error, never in silence.
-Compaction can leave nothing between a position and the end of a partition: then the broker says, asked twice, that it ends behind the range
-and that nothing is there, and the range is read.
+Invariant: no batch is returned twice, and if an offset cannot be reached, an error is raised. Compaction can remove all records between the
+position and the end of the range: the range ends when two responses in a row show that the end of the partition is past the range and that
+there is nothing before it.
 """
 
 from collections.abc import Iterator
@@ -24,17 +24,16 @@ from penstock.wire.kafka.fetch_generated import (
     FetchRequestPartition,
     FetchRequestTopic,
     FetchResponse,
-    FetchResponsePartition,
 )
 
 BYTES_MAX: Final = 4 * MIB
-"""An answer of this size and what is opened of it stay in the processor's cache: with twice as much a read took a third longer."""
+"""A response of this size and its decoded records fit into the processor's cache: with twice as much, a read took a third longer."""
 TIMEOUT_MS: Final = 120_000
-_SAID_EMPTY_MIN: Final = 2
+_EMPTY_RESPONSES_MIN: Final = 2
 
 
-class _Flight(NamedTuple):
-    """A request on its way."""
+class _InFlight(NamedTuple):
+    """A request in flight."""
 
     connection: Connection
     ticket: Ticket
@@ -44,7 +43,7 @@ class _Flight(NamedTuple):
 class ReadAhead:
     """One pass over ``[from_offset, to_offset)`` of a partition. Not safe to share between threads.
 
-    ``timeout_ms`` is how long one piece of the range may be waited for.
+    ``timeout_ms`` is the maximum wait for the next batches.
     """
 
     def __init__(
@@ -69,13 +68,13 @@ class ReadAhead:
         self._timeout_ms: Final = timeout_ms
         self._read_committed: Final = read_committed
         self._position = from_offset
-        self._flight: _Flight | None = None
-        self._said_empty = 0
-        """How often the broker has said in a row that the rest of the range has nothing in it."""
+        self._in_flight: _InFlight | None = None
+        self._empty_responses = 0
+        """Responses in a row that show that the rest of the range is empty."""
 
     @property
     def position(self) -> int:
-        """The offset behind what was given out."""
+        """The offset after the returned batches."""
         return self._position
 
     def __iter__(self) -> Iterator[Fetched]:
@@ -87,24 +86,24 @@ class ReadAhead:
                     return
                 self._position = fetched.batches[-1][0].next_offset
                 if self._position < self._to_offset:
-                    # Before the caller works on this answer, so that the broker makes the next one meanwhile. The leader may have died since it sent
-                    # this one: then the next is asked for when it is needed, and waited for.
+                    # The broker prepares the next response while the caller processes this one. If the leader has failed meanwhile, the request is
+                    # sent again when its response is needed.
                     with suppress(ClientError):
-                        self._flight = self._send()
+                        self._in_flight = self._send()
                 yield fetched
         finally:
             self._abandon()
 
     def _next(self) -> Fetched | None:
-        """The next batches, None when there are no more; waits for them, over a broker's restart too, until the time is over."""
+        """The next batches, or None if there are no more. Waits for them until the timeout, even if the broker restarts."""
         deadline = monotonic() + self._timeout_ms / 1000
         while True:
             fetched = self._cluster.retry(self._once, timeout_ms=max(0, int((deadline - monotonic()) * 1000)))
             if fetched.batches:
-                self._said_empty = 0
+                self._empty_responses = 0
                 return fetched
-            # Not the first time: the end may have moved between the broker's look at the records and its look at the end.
-            if self._said_empty >= _SAID_EMPTY_MIN:
+            # One is not enough: the end may have moved after the broker read the records and before it read the end.
+            if self._empty_responses >= _EMPTY_RESPONSES_MIN:
                 return None
             if monotonic() >= deadline:
                 raise RequestTimeout(
@@ -112,26 +111,26 @@ class ReadAhead:
                 )
 
     def _once(self) -> Fetched:
-        flight = self._flight or self._send()
-        self._flight = None
+        request = self._in_flight or self._send()
+        self._in_flight = None
         try:
-            answer = flight.connection.receive(
-                flight.ticket, FetchResponse, timeout_ms=self._cluster.timeout_ms + self._wait_ms_max
+            answer = request.connection.receive(
+                request.ticket, FetchResponse, timeout_ms=self._cluster.timeout_ms + self._wait_ms_max
             )
-            check(answer.error_code, f"fetch from {flight.connection.address}")
-            part = _only(answer)
-            check(part.error_code, f"{self._topic}/{self._partition} at offset {flight.position}", in_metadata=True)
+            check(answer.error_code, f"fetch from {request.connection.address}")
+            part = answer.responses[0].partitions[0]
+            check(part.error_code, f"{self._topic}/{self._partition} at offset {request.position}", in_metadata=True)
             end = part.last_stable_offset if self._read_committed else part.high_watermark
-            # A broker that holds a client back answers with nothing, too.
+            # A broker that throttles the client sends empty responses too.
             is_empty = not part.records and end >= self._to_offset and not answer.throttle_time_ms
-            self._said_empty = self._said_empty + 1 if is_empty else 0
-            return open_answer(self._topic, part, flight.position)
+            self._empty_responses = self._empty_responses + 1 if is_empty else 0
+            return open_answer(self._topic, part, request.position)
         except BaseException:
-            # Also when the answer was read whole: what is left of it must not be taken for the next one.
-            flight.connection.close()
+            # The rest of a response must not be taken for the next one.
+            request.connection.close()
             raise
 
-    def _send(self) -> _Flight:
+    def _send(self) -> _InFlight:
         address = self._cluster.leader_address(self._topic, self._partition)
         connection = self._cluster.connection_to(address)
         entry = FetchRequestPartition(
@@ -145,14 +144,10 @@ class ReadAhead:
             isolation_level=int(self._read_committed),
             topics=[FetchRequestTopic(topic=self._topic, partitions=[entry])],
         )
-        return _Flight(connection, connection.send(request, version_max=NAMES_VERSION_MAX), self._position)
+        return _InFlight(connection, connection.send(request, version_max=NAMES_VERSION_MAX), self._position)
 
     def _abandon(self) -> None:
-        """An answer that nobody waits for would be taken for the answer to whatever is asked next."""
-        if self._flight is not None:
-            self._flight.connection.close()
-            self._flight = None
-
-
-def _only(answer: FetchResponse) -> FetchResponsePartition:
-    return answer.responses[0].partitions[0]
+        """Close the connection if a response is in flight, which would be taken for the response to the next request."""
+        if self._in_flight is not None:
+            self._in_flight.connection.close()
+            self._in_flight = None

@@ -1,15 +1,14 @@
-"""Requests under way: what every sender of batches has in common, however its batches come about.
+"""Sends batches with several requests in flight, and sends them again after a failure.
 
-With acks=all a sender is idempotent unless told otherwise, so that trying again never writes a batch twice and never reorders.
+With acks=all, a sender is idempotent by default, so that a retry never writes a batch twice or reorders batches.
 
-Invariant: batches of one partition are numbered, sent and sent again in the order in which they were given. So that holds
-without idempotence too, one request at a time is under way then; with it, up to five (the broker remembers five).
+Invariant: the batches of one partition are numbered, sent and sent again in their order. Without idempotence, this allows only one
+request in flight; with it, up to five (the broker remembers five).
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import IntEnum
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -30,7 +29,7 @@ from penstock.client.errors import (
 )
 from penstock.limits import KIB, REQUEST_BYTES_MAX
 from penstock.records.builder import NO_SEQUENCE
-from penstock.types import NO_EPOCH, NO_OFFSET, NO_PRODUCER_ID
+from penstock.types import NO_EPOCH, NO_OFFSET, NO_PRODUCER_ID, Acks
 from penstock.wire.kafka.produce_generated import (
     ProduceRequest,
     ProduceRequestPartition,
@@ -44,19 +43,12 @@ NAMES_VERSION_MAX: Final = 12
 """Later versions name topics by their ids."""
 SEQUENCE_SPAN: Final = 2**31
 BATCH_BYTES_MAX: Final = REQUEST_BYTES_MAX - 4 * KIB
-"""What a request of the largest size has room for, beside its header and the names in it."""
-
-
-class Acks(IntEnum):
-    """What a produce waits for."""
-
-    NONE = 0
-    LEADER = 1
-    ALL = -1
+"""The largest batch that fits into a request with its header and names."""
+_REQUIRED_ACKS: Final = {Acks.NONE: 0, Acks.LEADER: 1, Acks.ALL: -1}
 
 
 class Delivery(NamedTuple):
-    """A batch that was acknowledged; with acks=0 the offset is -1, for nobody said."""
+    """A batch that was acknowledged; with acks=0, its offset is not known and -1."""
 
     topic: str
     partition: int
@@ -66,24 +58,26 @@ class Delivery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OutgoingBatch:
-    """A batch on its way."""
+    """A batch that is not acknowledged yet."""
 
     place: TopicPartition
     data: bytearray
     record_count: int
     number: int
-    """Among all of its sender's."""
+    """Its number among all batches of the sender."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Flight:
+class _InFlight:
+    """A request in flight."""
+
     connection: Connection
     ticket: Ticket
     batches: list[OutgoingBatch]
 
 
 class Sender:
-    """Batches out, acknowledgements in. Not safe to share between threads."""
+    """Sends batches and receives their acknowledgements. Not thread-safe."""
 
     def __init__(
         self,
@@ -99,28 +93,28 @@ class Sender:
         self._acks = acks
         self._idempotent = acks is Acks.ALL if idempotent is None else idempotent
         if self._idempotent and acks is not Acks.ALL:
-            raise ValueError("an idempotent producer needs acks=all")
+            raise ValueError("An idempotent producer needs acks=all")
         if not 1 <= in_flight_max <= IN_FLIGHT_MAX:
-            raise ValueError(f"from 1 to {IN_FLIGHT_MAX} requests can be in flight, not {in_flight_max}")
+            raise ValueError(f"From 1 to {IN_FLIGHT_MAX} requests can be in flight, not {in_flight_max}")
         self._in_flight_max = in_flight_max if self._idempotent else 1
         self._auto_create = auto_create
         self._on_delivery = on_delivery
-        self._in_flight: deque[_Flight] = deque()
+        self._in_flight: deque[_InFlight] = deque()
         self._producer_id = NO_PRODUCER_ID
         self._producer_epoch = NO_EPOCH
         self._sequences: dict[TopicPartition, int] = {}
         self._batches_given = 0
         self.records_sent = 0
-        """Records acknowledged (or, with acks=0, handed to the socket)."""
+        """Records acknowledged, or with acks=0, written to the socket."""
 
     def _delivered(self, batch: OutgoingBatch, base_offset: int) -> None:
-        """A batch is acknowledged."""
+        """Called for each acknowledged batch."""
         self.records_sent += batch.record_count
         if self._on_delivery is not None:
             self._on_delivery(Delivery(*batch.place, base_offset, batch.record_count))
 
     def _next_sequence(self, place: TopicPartition, record_count: int) -> int:
-        """The number of the next batch's first record, and who sends it is known."""
+        """The sequence number of the first record of the next batch. Requests a producer id first, if there is none yet."""
         if not self._idempotent:
             return NO_SEQUENCE
         self._ensure_producer_id()
@@ -129,7 +123,7 @@ class Sender:
         return sequence
 
     def _check_size(self, place: TopicPartition, size_bytes: int, record_count: int) -> None:
-        """Refuse what a broker would hang up on: that looks like a broken connection, and would be tried again and again."""
+        """Refuse a batch for which a broker would close the connection, since it would be sent again and again."""
         if size_bytes > BATCH_BYTES_MAX:
             topic, partition = place
             raise BatchTooLarge(f"{topic}/{partition}", record_count, size_bytes, BATCH_BYTES_MAX)
@@ -137,7 +131,7 @@ class Sender:
     # Sending
 
     def _leader(self, place: TopicPartition) -> Address:
-        """Where the partition's leader listens; waited for while there is none. A wrong topic or partition is told at once."""
+        """The address of the partition's leader. Waits while there is none; a wrong topic or partition raises at once."""
         return self._cluster.retry(partial(self._cluster.leader_address, *place, auto_create=self._auto_create))
 
     def _outgoing(self, place: TopicPartition, data: bytearray, record_count: int) -> OutgoingBatch:
@@ -150,9 +144,9 @@ class Sender:
         for batch in batches:
             by_leader.setdefault(self._leader(batch.place), []).append(batch)
         for address, sent in by_leader.items():
-            # What a broken connection took with it is sent again first, or this would come before it.
+            # The batches of a broken connection are sent again first, to keep the order.
             while len(self._in_flight) >= self._in_flight_max or any(
-                not flight.connection.is_open for flight in self._in_flight
+                not request.connection.is_open for request in self._in_flight
             ):
                 self._land()
             try:
@@ -166,44 +160,44 @@ class Sender:
             entry = ProduceRequestPartition(index=batch.place[1], records=batch.data)
             topics.setdefault(batch.place[0], []).append(entry)
         request = ProduceRequest(
-            acks=int(self._acks),
+            acks=_REQUIRED_ACKS[self._acks],
             timeout_ms=self._cluster.timeout_ms,
             topic_data=[ProduceRequestTopic(name=name, partition_data=entries) for name, entries in topics.items()],
         )
         answered = self._acks is not Acks.NONE
         ticket = connection.send(request, version_max=NAMES_VERSION_MAX, answered=answered)
         if answered:
-            self._in_flight.append(_Flight(connection, ticket, batches))
+            self._in_flight.append(_InFlight(connection, ticket, batches))
         else:
             for batch in batches:
                 self._delivered(batch, NO_OFFSET)
 
-    # Landing
+    # Acknowledgements
 
     def _land_all(self) -> None:
-        """Return once everything that was sent is acknowledged; raises what could not be delivered."""
+        """Wait until everything that was sent is acknowledged; raises if a batch cannot be delivered."""
         while self._in_flight:
             self._land()
 
     def _land(self) -> None:
-        """Wait for the oldest request under way; send again what a moment may cure."""
-        flight = self._in_flight.popleft()
+        """Wait for the oldest request in flight; send its batches again after a temporary failure."""
+        request = self._in_flight.popleft()
         try:
-            failed = self._settle(flight)
+            failed = self._settle(request)
         except (ConnectionLost, RequestTimeout) as error:
-            self._recover(error, flight.batches)
+            self._recover(error, request.batches)
             return
         if failed:
             self._recover(failed[0][1], [batch for batch, _ in failed])
 
-    def _settle(self, flight: _Flight) -> list[tuple[OutgoingBatch, BrokerRefused]]:
-        """Take the answer in; what it refused comes back."""
-        answer = flight.connection.receive(flight.ticket, ProduceResponse)
+    def _settle(self, request: _InFlight) -> list[tuple[OutgoingBatch, BrokerRefused]]:
+        """Receive the response; the batches that were refused are returned."""
+        answer = request.connection.receive(request.ticket, ProduceResponse)
         results: dict[TopicPartition, ProduceResponsePartition] = {
             (topic.name, part.index): part for topic in answer.responses for part in topic.partition_responses
         }
         failed: list[tuple[OutgoingBatch, BrokerRefused]] = []
-        for batch in flight.batches:
+        for batch in request.batches:
             result = results[batch.place]
             if result.error_code in (0, DUPLICATE_SEQUENCE_NUMBER):
                 self._delivered(batch, result.base_offset)
@@ -215,34 +209,34 @@ class Sender:
         return failed
 
     def _recover(self, error: ClientError, batches: list[OutgoingBatch]) -> None:
-        """Land everything, then send what failed again, one request at a time and in order."""
-        # A leader that is not there has taken nothing, and another may soon lead.
+        """Wait for everything in flight, then send the failed batches again, one request at a time and in order."""
+        # A leader that is down has stored nothing, and another may be elected soon.
         is_away = isinstance(error, CannotConnect) and not isinstance(error, NotKafka)
         retriable = error.retriable and (self._idempotent or not isinstance(error, ConnectionLost))
         if not retriable and not is_away:
             raise self._abandoned(error)
         while self._in_flight:
-            flight = self._in_flight.popleft()
+            request = self._in_flight.popleft()
             try:
-                refused = self._settle(flight)
+                refused = self._settle(request)
             except (ConnectionLost, RequestTimeout):
-                batches = [*batches, *flight.batches]
+                batches = [*batches, *request.batches]
                 continue
             for batch, refusal in refused:
-                # A gap is what the batches behind a failed one must run into; it closes when that one is sent again.
+                # Batches after a failed one are out of order until the failed one is sent again.
                 if not refusal.retriable and refusal.code != OUT_OF_ORDER_SEQUENCE_NUMBER:
                     raise self._abandoned(refusal)
                 batches = [*batches, batch]
-        # A broker that has seen none of them yet would take a later one for the first.
+        # In order, since a broker accepts any batch of a new producer as the first one.
         for batch in sorted(batches, key=lambda each: each.number):
             self._cluster.retry(
                 partial(self._send_alone, batch), unknown_topics=self._auto_create, lost=self._idempotent
             )
 
     def _abandoned(self, error: ClientError) -> ClientError:
-        # Answers still on their way would be taken for those of later requests.
-        for flight in self._in_flight:
-            flight.connection.close()
+        # Responses that are still in flight would be taken for those of later requests.
+        for request in self._in_flight:
+            request.connection.close()
         self._in_flight.clear()
         return error
 
@@ -251,8 +245,7 @@ class Sender:
         self._send(self._cluster.connection_to(address), [batch])
         if self._acks is Acks.NONE:
             return
-        flight = self._in_flight.popleft()
-        for _, refusal in self._settle(flight):
+        for _, refusal in self._settle(self._in_flight.popleft()):
             raise refusal
 
     def _ensure_producer_id(self) -> None:

@@ -1,4 +1,4 @@
-"""Settings for people: a flat list with descriptions and sources, and the commented example file made of it."""
+"""Settings for people: a flat list with descriptions and sources, the example file, and the table in the documentation."""
 
 from collections.abc import Iterator
 from enum import Enum
@@ -28,7 +28,7 @@ Plain = str | int | bool
 
 
 class Described(NamedTuple):
-    """One setting: value and default as JSON would have them."""
+    """One setting, with value and default as in JSON."""
 
     path: str
     plain: Plain
@@ -51,7 +51,7 @@ def describe(settings: Settings) -> Iterator[Described]:
 
 
 def example_toml() -> str:
-    """A file with every setting commented out, so that using it as it is changes nothing."""
+    """A file with every setting commented out."""
     parts = [_HEAD]
     defaults = Settings()
     for section, kind in SECTIONS.items():
@@ -66,7 +66,7 @@ def example_toml() -> str:
 
 
 def reference() -> str:
-    """A Markdown table of every setting; ``docs/configuration.md`` has it, and a test holds it there."""
+    """The Markdown tables of all settings in ``docs/configuration.md``; a test keeps the two equal."""
     lines = []
     for section, kind in SECTIONS.items():
         lines += [

@@ -1,4 +1,4 @@
-"""Lays the layers over the defaults: defaults < TOML < environment < flags, and says everything that is wrong at once."""
+"""Merges the layers (defaults < TOML < environment < flags), and reports all problems at once."""
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
@@ -19,20 +19,23 @@ from penstock.config.sources import (
 from penstock.errors import PenstockError
 from penstock.settings import SECTIONS, TOPIC_DEFAULTS, WANTED, Settings, Source, SourceKind
 
+_UNEXPECTED = "got {}, expected {}"
+"""Follows the path of the setting."""
+
 
 def load(
     config_file: Path | str | None = None,
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, object] | None = None,
 ) -> Settings:
-    """The settings; ConfigError with a sentence for each problem. Flags go by the path they set: ``listeners.kafka``."""
+    """The settings; ConfigError with a sentence for each problem. Flags are named by the path that they set: ``listeners.kafka``."""
     layers: list[Layer] = []
     if config_file is not None:
         layers.append(read_toml(Path(config_file)))
     layers += [read_environment(environment or {}), read_flags(flags or {})]
 
     problems: list[str] = []
-    # A mistake in a weaker layer is told even where a stronger one hides it: it would bite when that one goes away.
+    # A mistake is reported even if another layer overrides the value, since it would take effect without that layer.
     values: dict[str, object] = {}
     sources: dict[str, Source] = {}
     for layer in layers:
@@ -77,7 +80,7 @@ def _read(path: str, found: Found) -> object:
     if not key:
         if found.value == {}:
             return found.value
-        raise ValueError(f"got {_shown(found.value)}, expected a table with keys, such as [{section}]")
+        raise ValueError(_UNEXPECTED.format(_shown(found.value), f"a table with keys, such as [{section}]"))
     types = field_types(SECTIONS[section])
     if key not in types:
         raise ValueError(_unknown(key, f"{section}.", types))
@@ -91,15 +94,15 @@ def _convert(annotated: object, found: Found) -> object:
         return _address(value)
     if isinstance(value, str) and isinstance(kind, type) and issubclass(kind, Enum):
         value = value.lower()
-    # The environment and the command line know nothing but text.
+    # In the environment and on the command line, all values are text.
     is_text = found.source.kind in (SourceKind.ENVIRONMENT, SourceKind.FLAG) and isinstance(value, str)
     if kind is str and not isinstance(value, str):
         value = str(value) if isinstance(value, Path) else value
     try:
         return msgspec.convert(value, annotated, strict=not is_text or kind is str)
     except msgspec.ValidationError as error:
-        said = next((meta.extra[WANTED] for meta in get_args(annotated)[1:] if meta.extra), None)
-        raise ValueError(f"got {_shown(found.value)}, expected {said or _wanted(kind, error)}") from None
+        described = next((meta.extra[WANTED] for meta in get_args(annotated)[1:] if meta.extra), None)
+        raise ValueError(_UNEXPECTED.format(_shown(found.value), described or _wanted(kind, error))) from None
 
 
 def _address(value: object) -> Address | None:
@@ -107,7 +110,7 @@ def _address(value: object) -> Address | None:
         return value
     if isinstance(value, str):
         return None if value.strip().lower() in (OFF, "") else parse_address(value)
-    raise ValueError(f"got {_shown(value)}, expected HOST:PORT or off")
+    raise ValueError(_UNEXPECTED.format(_shown(value), "HOST:PORT or off"))
 
 
 def _wanted(kind: object, error: Exception) -> str:
@@ -115,7 +118,7 @@ def _wanted(kind: object, error: Exception) -> str:
         return " or ".join(str(member.value) for member in kind)
     names = {int: "an integer", bool: "true or false", str: "a string"}
     text = str(error)
-    # The library's text carries the bound: "Expected `int` >= 1".
+    # The text of the library has the limit: "Expected `int` >= 1".
     bound = text.partition("` ")[2].partition(" - at")[0] if text.startswith("Expected `") else ""
     if kind is str and "length" in bound:
         return "a non-empty string"
@@ -130,7 +133,7 @@ def _shown(value: object) -> str:
 
 
 def _unknown(name: str, prefix: str, known: Iterable[str]) -> str:
-    # Only a mistake pays for the import.
+    # Imported only after a mistake.
     from difflib import get_close_matches
 
     close = get_close_matches(name, list(known), n=1)
@@ -140,8 +143,9 @@ def _unknown(name: str, prefix: str, known: Iterable[str]) -> str:
 def _topic_config(key: str, value: object) -> str:
     text = _topic_config_text(value)
     if text is None:
-        raise ValueError(f"got {_shown(value)}, expected a string, a number, true or false, or a list of strings")
-    # The table belongs to the rules; only a configuration that sets a topic default needs it here.
+        wanted = "a string, a number, true or false, or a list of strings"
+        raise ValueError(_UNEXPECTED.format(_shown(value), wanted))
+    # Imported only if the configuration sets a topic default.
     from penstock.core.topics.config_table import TOPIC_CONFIGS
 
     definition = TOPIC_CONFIGS.get(key)
@@ -150,7 +154,7 @@ def _topic_config(key: str, value: object) -> str:
     try:
         return definition.check(text)
     except PenstockError as error:
-        raise ValueError(f"got {_shown(value)}, expected {definition.accepts()}") from error
+        raise ValueError(_UNEXPECTED.format(_shown(value), definition.accepts())) from error
 
 
 def _topic_config_text(value: object) -> str | None:
@@ -178,16 +182,16 @@ def _check_relations(settings: Settings) -> None:
 
 
 def _derive_http_listener(values: dict[str, object], sources: dict[str, Source]) -> None:
-    """http.host and http.port speak where listeners.http does not."""
-    told = [path for path in ("http.host", "http.port") if path in values]
-    if not told or "listeners.http" in values:
+    """Set listeners.http from http.host and http.port, if it is not set itself."""
+    given = [path for path in ("http.host", "http.port") if path in values]
+    if not given or "listeners.http" in values:
         return
     defaults = Settings().http
     host, port = values.get("http.host", defaults.host), values.get("http.port", defaults.port)
     assert isinstance(host, str)
     assert isinstance(port, int)
     values["listeners.http"] = Address(host, port)
-    sources["listeners.http"] = sources[told[-1]]
+    sources["listeners.http"] = sources[given[-1]]
 
 
 def _assemble(values: Mapping[str, object], sources: Mapping[str, Source]) -> Settings:

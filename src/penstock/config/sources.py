@@ -1,7 +1,7 @@
-"""The layers a value may come from, read into flat ``path -> (value, source)`` maps; knows nothing of what the paths mean.
+"""The layers of the configuration, read into flat ``path -> (value, source)`` maps. The paths are not checked here.
 
-TOML's parser gives no line numbers, so the line is looked for in the text: good enough to point a person at it, and
-left out when the key is written in a way that the search does not know (inline tables).
+Python's TOML parser reports no line numbers, so the line of a key is searched in the text. It is left out for a key that the search
+does not support (inline tables).
 """
 
 import tomllib
@@ -13,11 +13,11 @@ from penstock.settings import Source, SourceKind
 
 ENVIRONMENT_PREFIX = "PENSTOCK__"
 _FLAGS = {"cluster.name": "--cluster"}
-"""Flags that are not called as the key is."""
+"""Flags with another name than their key."""
 
 
 class ConfigError(ValueError):
-    """The configuration cannot be used; ``problems`` has a sentence for each thing that is wrong."""
+    """The configuration is invalid; ``problems`` has a sentence for each problem."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -35,7 +35,7 @@ Layer = dict[str, Found]
 
 
 def read_toml(path: Path) -> Layer:
-    """The file's values by their paths; ConfigError when it cannot be read or is not TOML."""
+    """The values of the file by their paths; ConfigError if it cannot be read or is not valid TOML."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -67,7 +67,7 @@ def read_environment(environment: Mapping[str, str]) -> Layer:
 
 
 def read_flags(flags: Mapping[str, object]) -> Layer:
-    """Flags by the path they set; a None was not given."""
+    """Flags by the path that they set; those that are None were not given."""
     return {
         path: Found(
             value, Source(SourceKind.FLAG, _FLAGS.get(path) or "--" + path.rpartition(".")[2].replace("_", "-"))

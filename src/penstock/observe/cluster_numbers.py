@@ -1,6 +1,6 @@
-"""How a node of a cluster stands, in numbers: what it leads and has, who is behind, and whether it has its place.
+"""The metrics of a node in a cluster: its leaders and replicas, lagging followers, and whether it is registered.
 
-A scrape looks at the partitions that this node has, and at no others, however many the cluster has; a broker that is alone has no such numbers.
+A scrape reads only the partitions with a replica on this node, however many the cluster has.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ Number = tuple[str, Iterable[tuple[tuple[str, ...], float]]]
 
 @dataclass(slots=True)
 class _Led:
-    """What a walk over the partitions that are led here finds."""
+    """Sums over the partitions that this node leads."""
 
     count: int = 0
     under_replicated: int = 0
@@ -35,7 +35,7 @@ class _Led:
 
 
 def numbers_of(broker: Broker, step: int, *, is_reachable: bool) -> Iterator[Number | None]:
-    """All of them, with None after every ``step`` partitions: whoever iterates can let others have their turn."""
+    """All metrics, with None after every ``step`` partitions, where the caller can let the event loop run."""
     cluster, meters = broker.cluster, broker.meters
     image, led, copies, headless = cluster.nodes, _Led(len(cluster.replicas.unopened())), 0, cluster.metering.leaderless
     for at, partition in enumerate(cluster.replicas.leading()):
@@ -47,12 +47,12 @@ def numbers_of(broker: Broker, step: int, *, is_reachable: bool) -> Iterator[Num
             yield None
         if not follower.is_observer:
             copies += 1
-            # Its leader is dead, and nobody was elected yet.
+            # Its leader is down, and no other is elected yet.
             headless += follower.leader not in image.nodes
     controller, registered = image.controller, image.nodes.get(broker.node_id)
     found = {
         "penstock_cluster_nodes": len(image.nodes),
-        # In this very life, as its readiness has it.
+        # With its current epoch, as for readiness.
         "penstock_cluster_is_registered": registered is not None and registered.epoch == cluster.replicas.node_epoch,
         "penstock_cluster_is_controller": controller is not None and controller.node_id == broker.node_id,
         "penstock_cluster_node_epoch": cluster.replicas.node_epoch,

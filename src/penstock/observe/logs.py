@@ -1,6 +1,6 @@
-"""Log lines on stderr, for people or for programs. What a client sent can never start a line of its own, nor fill the disk.
+"""Log lines on stderr, for people or for programs. Data from a client can neither start a new line nor fill the disk.
 
-A gateway that serves a request sets ``request_id``; every line that is written while it does carries it.
+A gateway sets ``request_id`` while it serves a request; each line that is logged meanwhile contains it.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Final
 _CONTROL: Final = {code: f"\\x{code:02x}" for code in (*range(32), 127) if chr(code) not in "\n\t"}
 
 REPEATS_MAX: Final = 20
-"""Lines of one kind that are written in a minute."""
+"""Lines of one kind per minute."""
 REPEATS_SECONDS: Final = 60.0
 _KINDS_MAX: Final = 1000
 _LIMITED: Final = (
@@ -25,10 +25,10 @@ _LIMITED: Final = (
     "penstock.cluster",
     "uvicorn",
 )
-"""Loggers whose lines come as often as somebody else likes: a client, another node, or a disk that is full and tried again."""
+"""Loggers whose lines others can cause at any rate: a client, another node, or repeated writes to a full disk."""
 
 request_id: Final[ContextVar[str | None]] = ContextVar("request_id", default=None)
-"""The id of the request that is served, if there is one."""
+"""The id of the current request, if there is one."""
 
 
 def _stamp(record: logging.LogRecord) -> str:
@@ -36,16 +36,15 @@ def _stamp(record: logging.LogRecord) -> str:
 
 
 def _request_of(record: logging.LogRecord) -> str | None:
-    """Where setting the variable would cost too much, ``extra={"request_id": ...}`` says it for one line."""
-    said: object = getattr(record, "request_id", None)
-    return said if isinstance(said, str) else request_id.get()
+    """The request id of ``extra={"request_id": ...}``, for code in which setting the variable is too expensive, or of the variable."""
+    given: object = getattr(record, "request_id", None)
+    return given if isinstance(given, str) else request_id.get()
 
 
 class TextFormatter(logging.Formatter):
-    """``time level logger: text``; further lines of a trace are indented."""
+    """``time level logger: text``; further lines of a traceback are indented."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One record, one entry."""
         text = record.getMessage()
         identity = _request_of(record)
         if identity is not None and identity not in text:
@@ -57,10 +56,9 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """A JSON object a line."""
+    """One JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One record, one line."""
         entry = {
             "time": _stamp(record),
             "level": record.levelname.lower(),
@@ -89,10 +87,10 @@ class _Window:
 
 
 class RepeatLimit(logging.Filter):
-    """Lets only so many lines of one kind pass in a minute.
+    """Limits the lines of one kind per minute.
 
-    Of loggers whose lines others can cause, a kind is a logger with a text before its values are filled in; of all others it is the very
-    same line. The last line that passes says that more are held back, and the first one after that how many were.
+    For loggers whose lines others can cause, a kind is a logger and a text without its arguments; for all others, the complete
+    line. The last line before the limit announces it, and the first one after the minute reports how many lines were dropped.
     """
 
     def __init__(self) -> None:
@@ -123,12 +121,12 @@ class RepeatLimit(logging.Filter):
 def _text_of(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # noqa: BLE001 - whoever logs must not fail for it: the handler reports a line that cannot be written
+    except Exception:  # noqa: BLE001 - the caller must not fail: the handler reports a line that cannot be formatted
         return str(record.msg)
 
 
 def _append(record: logging.LogRecord, text: str) -> None:
-    # Without arguments the message is taken as it is, whatever signs are in it.
+    # Without arguments, the message is not formatted, so it may contain percent signs.
     record.msg, record.args = _text_of(record) + text, ()
 
 
@@ -140,7 +138,7 @@ def set_up(*, as_json: bool, level: str) -> None:
     for name in ("penstock", "uvicorn", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
-        # What the libraries say in passing is not for an operator.
+        # Libraries log at most warnings.
         logger.setLevel(
             level.upper() if name == "penstock" else max(logging.WARNING, logging.getLevelName(level.upper()))
         )

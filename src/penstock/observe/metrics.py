@@ -1,8 +1,8 @@
-"""A node's numbers in Prometheus' words: ``declared.py`` says what there is, :class:`BrokerCollector` fills it in when asked.
+"""The metrics of a node for Prometheus: ``declared.py`` declares them, and :class:`BrokerCollector` reads their values for each scrape.
 
-A scrape costs a bounded amount of work, however much the node has: each metric has at most ``SERIES_MAX`` series (what was left
-out is itself a metric), no log is opened for it, and timestamps are read from disk only as far as ``TIMES_READ_MAX`` allows and
-then kept, since a record's time does not change. ``docs/observability.md`` has the table; a test holds the two together.
+The work of a scrape is limited: each metric has at most ``SERIES_MAX`` series (the number of omitted series is itself a metric), no log
+is opened, and at most ``TIMES_READ_MAX`` timestamps are read from disk and then cached, since the time of a record does not change.
+``docs/observability.md`` has the table of all metrics; a test keeps the two equal.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ from penstock.operations.queues import PartitionStatus
 from penstock.types import NO_TIMESTAMP, GroupId
 
 SERIES_MAX: Final = 2000
-"""Of one metric; ten bytes of memory in the broker are a kilobyte in Prometheus."""
+"""For one metric: ten bytes of memory in the broker become a kilobyte in Prometheus."""
 STEP: Final = 1000
-"""Partitions, groups' offsets or topics looked at before the event loop has its turn again."""
+"""Partitions, offsets or topics that are read before the event loop runs again."""
 TIMES_READ_MAX: Final = 500
 """Timestamps read from disk for one scrape."""
 TIMES_KEPT_MAX: Final = 20_000
@@ -46,16 +46,16 @@ _TOTAL: Final = "_total"
 _QUEUE_STATES: Final = ("leased", "waiting", "ready", "moving")
 
 Problem = Callable[[], str | None]
-"""Says why a cluster's agreed state cannot be reached, while it cannot."""
+"""Returns why the metadata store of the cluster cannot be reached, or None if it can."""
 Series = Iterable[tuple[tuple[str, ...], float]]
 
 
 def _no_problem() -> None:
-    """A broker that is alone can always reach its own."""
+    """The store of a broker that runs alone can always be reached."""
 
 
 class _Lags:
-    """What one walk over the groups finds."""
+    """The lags of all groups."""
 
     def __init__(self) -> None:
         self.by_partition: list[tuple[tuple[str, ...], float]] = []
@@ -73,14 +73,14 @@ class BrokerCollector(Collector):
         self._process = ProcessCollector(registry=None)
         self._left_out: dict[str, int] = {}
         self._times: dict[tuple[str, str, int], tuple[int, int | None]] = {}
-        """By group and partition: the next unread offset and its record's time."""
+        """By group and partition: the next unread offset and the time of its record."""
 
     def collect(self) -> Iterator[Family]:
-        """All metrics, at one go."""
+        """All metrics."""
         return (family for family in self.steps() if family is not None)
 
     def steps(self) -> Iterator[Family | None]:
-        """All metrics, one at a time, with None where the work was long: whoever iterates can let others have their turn."""
+        """All metrics, with None after each long step, where the caller can let the event loop run."""
         began = perf_counter()
         self._left_out = {}
         yield from self._flows()
@@ -94,8 +94,6 @@ class BrokerCollector(Collector):
         left_out = [((name,), count) for name, count in self._left_out.items()]
         yield self._simple("penstock_series_left_out", left_out, len(METRICS))
         yield self._simple("penstock_scrape_seconds", [((), perf_counter() - began)])
-
-    # How a metric is made.
 
     def _simple(self, name: str, series: Series, series_max: int | None = None) -> Family:
         if series_max is None:
@@ -146,7 +144,7 @@ class BrokerCollector(Collector):
                 yield None
             totals = (flow.records_in, flow.bytes_in, flow.records_out, flow.bytes_out)
             for (name, series), total in zip(found.items(), totals, strict=True):
-                # Most flows have one direction: the other would be a series of zeros.
+                # Most flows have one direction, and the other would be a series of zeros.
                 if total:
                     if len(series) < SERIES_MAX:
                         series.append((key, total))
@@ -182,7 +180,7 @@ class BrokerCollector(Collector):
         try:
             groups = self._broker.groups.list_groups()
         except PenstockError:
-            # They are being loaded: better no numbers than those of half of them.
+            # Groups are being loaded, and the numbers of some of them would be misleading.
             return
         states = dict.fromkeys(GroupState, 0)
         for group in groups:
@@ -199,50 +197,49 @@ class BrokerCollector(Collector):
             self._leave_out(name, lags.left_out)
 
     def _walk(self, groups: list[GroupId], lags: _Lags) -> Iterator[None]:
-        """Where each group stands, as far as the number of series allows."""
-        # A queue's own lag is the truth about it: it knows what is finished above the floor.
+        """The lag of each group, within the limit on series."""
+        # The lag of a queue takes account of records that are finished above its floor.
         queues = {
             (group, PartitionKey(topic, status.partition)): status
             for topic, group, status in self._broker.queues.opened()
         }
         reads_left = TIMES_READ_MAX
         kept: dict[tuple[str, str, int], tuple[int, int | None]] = {}
-        for at, (group, key, stands) in enumerate(self._stands(groups, queues, lags)):
+        for at, (group, key, committed) in enumerate(self._positions(groups, queues, lags)):
             if at % STEP == 0:
                 yield
             partition = self._broker.opened(*key)
             if partition is None:
-                # Nobody has touched it since the start, so nothing was added: it is not opened for a number.
+                # It was not used since the start, and is not opened only for a metric.
                 continue
             queue = queues.get((group, key))
-            lag = lag_of(partition, stands) if queue is None else queue.lag
+            lag = lag_of(partition, committed) if queue is None else queue.lag
             lags.by_partition.append(((key.topic, group, str(key.partition)), lag))
             subject = (key.topic, group)
             lags.records[subject] = lags.records.get(subject, 0) + lag
-            age, reads_left = self._age(group, key, partition, stands, kept, reads_left)
+            age, reads_left = self._age(group, key, partition, committed, kept, reads_left)
             if age is not None:
                 lags.seconds[subject] = max(lags.seconds.get(subject, 0.0), age)
-        # Groups and partitions that are gone are forgotten with this.
+        # Deleted groups and partitions are not in it.
         self._times = kept
 
-    def _stands(
+    def _positions(
         self, groups: list[GroupId], queues: Mapping[tuple[GroupId, PartitionKey], PartitionStatus], lags: _Lags
     ) -> Iterator[tuple[GroupId, PartitionKey, CommittedOffset]]:
-        """Where groups stand: by their committed offsets, and by the floors of queues that have committed nothing yet."""
-        told: set[tuple[GroupId, PartitionKey]] = set()
+        """The committed offsets of groups, and the floors of queues that have not committed anything yet."""
+        with_offset: set[tuple[GroupId, PartitionKey]] = set()
         for at, group in enumerate(groups):
             if len(lags.by_partition) >= SERIES_MAX:
                 lags.left_out += len(groups) - at
                 break
             offsets = self._broker.groups.fetch_offsets(group, None)
-            # A group may have offsets in every partition there is.
             lags.left_out += max(len(offsets) - SERIES_MAX, 0)
-            for key, stands in islice(offsets.items(), SERIES_MAX):
+            for key, committed in islice(offsets.items(), SERIES_MAX):
                 if (group, key) in queues:
-                    told.add((group, key))
-                yield group, key, stands
+                    with_offset.add((group, key))
+                yield group, key, committed
         for (group, key), queue in queues.items():
-            if (group, key) not in told:
+            if (group, key) not in with_offset:
                 if len(lags.by_partition) >= SERIES_MAX:
                     lags.left_out += 1
                 else:
@@ -253,12 +250,12 @@ class BrokerCollector(Collector):
         group: GroupId,
         key: PartitionKey,
         partition: Partition,
-        stands: CommittedOffset,
+        committed: CommittedOffset,
         kept: dict[tuple[str, str, int], tuple[int, int | None]],
         reads_left: int,
     ) -> tuple[float | None, int]:
-        """How old a group's next record is in seconds, and how many more timestamps may be read."""
-        offset = next_unread(partition, stands)
+        """The age of a group's next record in seconds, and how many more timestamps may be read."""
+        offset = next_unread(partition, committed)
         if offset >= partition.high_watermark:
             return 0.0, reads_left
         place = (group, *key)
@@ -302,7 +299,7 @@ class BrokerCollector(Collector):
             yield self._counts(name, counts)
         yield self._simple("penstock_sink_records_total", [((), meters.sink_records)])
 
-    # Requests, and the node.
+    # Requests and the node.
 
     def _requests(self) -> Iterator[Family]:
         meters = self._broker.meters
@@ -336,7 +333,7 @@ def _time_at(partition: Partition, offset: int) -> int | None:
 
 
 class _Collected(Collector):
-    """What was collected already."""
+    """Metrics that were collected before."""
 
     def __init__(self, families: list[Family]) -> None:
         self._families = families
@@ -346,21 +343,21 @@ class _Collected(Collector):
 
 
 class Metrics:
-    """The text of ``/metrics``. Those who ask at the same time share one collection."""
+    """The text of ``/metrics``. Simultaneous requests share one collection."""
 
     def __init__(self, broker: Broker, problem: Problem = _no_problem) -> None:
         self._collector = BrokerCollector(broker, problem)
         self._collecting: asyncio.Task[list[Family]] | None = None
 
     async def text(self, accept: str = "") -> tuple[bytes, str]:
-        """The text and its content type, as a scraper that accepts ``accept`` wants it."""
+        """The text and its content type, for a scraper with this Accept header."""
         if self._collecting is None:
             self._collecting = asyncio.create_task(self._collect())
             self._collecting.add_done_callback(self._collected)
-        # One who goes away must not take the others' answer along.
+        # If one request is cancelled, the collection continues for the others.
         families = await asyncio.shield(self._collecting)
         encode, content_type = choose_encoder(accept)
-        # Tens of milliseconds on a large node: the event loop has better things to do.
+        # In a thread, since it takes tens of milliseconds on a large node.
         return await asyncio.to_thread(encode, _Collected(families)), content_type
 
     async def _collect(self) -> list[Family]:

@@ -14,14 +14,14 @@ from tests.unit.cli.test_cluster_view import FINE, NODE
 DRAIN = {"node": 2, "leads": 0, "replicas": 3, "stuck": 0, "is_done": False}
 
 
-class Told:
+class ScriptedCluster:
     """A cluster that answers with these statuses one after the other, the last for good, and notes what it is asked to do."""
 
     def __init__(self, *answers: dict[str, object]) -> None:
         self._answers = [msgspec.convert({**FINE, **each}, ClusterDescription) for each in answers]
         self.asked: list[str] = []
 
-    def status(self) -> ClusterDescription:
+    def cluster(self) -> ClusterDescription:
         return self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
 
     def drain(self, node: int) -> NodeDrain:
@@ -37,13 +37,15 @@ def nodes(*, numbers: Sequence[int] = (1, 2, 3), **changes: object) -> dict[str,
     return {"nodes": [{**NODE, "node": each, **(changes if each == 2 else {})} for each in numbers]}
 
 
-def run(told: Told, *, yes: bool = True, dry_run: bool = False, partial: bool = False, watch: bool = False) -> None:
-    drain(told, 2, Format.TABLE, yes=yes, dry_run=dry_run, partial=partial, watch=watch)  # type: ignore[arg-type]
+def run(
+    client: ScriptedCluster, *, yes: bool = True, dry_run: bool = False, partial: bool = False, watch: bool = False
+) -> None:
+    drain(client, 2, Format.TABLE, yes=yes, dry_run=dry_run, partial=partial, watch=watch)  # type: ignore[arg-type]
 
 
-def failure(told: Told, **how: bool) -> str:
+def failure(client: ScriptedCluster, **how: bool) -> str:
     with pytest.raises(Failure) as raised:
-        run(told, **how)
+        run(client, **how)
     assert raised.value.code is Exit.FAILED
     return str(raised.value)
 
@@ -57,36 +59,36 @@ def failure(told: Told, **how: bool) -> str:
     ],
 )
 def test_a_dry_run_ends_as_the_run_would_and_neither_begins_what_cannot_end(state, why) -> None:
-    told = Told(state)
-    said = failure(told)
+    client = ScriptedCluster(state)
+    said = failure(client)
     assert why in said
-    assert failure(told, dry_run=True) == said
-    assert told.asked == []
+    assert failure(client, dry_run=True) == said
+    assert client.asked == []
 
 
 def test_a_dry_run_of_what_can_be_done_shows_who_takes_it(capsys) -> None:
-    told = Told(nodes(stuck=1))
-    run(told, dry_run=True, partial=True)
+    client = ScriptedCluster(nodes(stuck=1))
+    run(client, dry_run=True, partial=True)
     said = capsys.readouterr()
     assert said.out.splitlines()[-1].split() == ["2", "2", "3", "1", "1,3"]
     assert "Nothing was moved; run it without --dry-run to do it" in said.err
-    assert told.asked == []
+    assert client.asked == []
 
 
 def test_what_a_dead_node_alone_has_needs_a_decision_and_the_rest_moves_with_partial() -> None:
-    told = Told(nodes(is_up=False, only_there=1))
-    said = failure(told)
+    client = ScriptedCluster(nodes(is_up=False, only_there=1))
+    said = failure(client)
     for way in ("Start it again", "--partial", "--unclean", "penstock topic rm TOPIC"):
         assert way in said
-    run(told, partial=True)
-    assert told.asked == ["drain 2"]
+    run(client, partial=True)
+    assert client.asked == ["drain 2"]
 
 
 def test_a_watch_ends_when_what_is_left_waits_for_a_dead_node(capsys) -> None:
     gone = nodes(is_up=False, only_there=1, is_draining=True)
     ways = [{**DRAIN, "replicas": left, "only_there": 1} for left in (2, 1)]
-    told = Told(gone, *({**gone, "drains": [way]} for way in ways))
-    said = failure(told, watch=True)
+    client = ScriptedCluster(gone, *({**gone, "drains": [way]} for way in ways))
+    said = failure(client, watch=True)
     assert "cannot be drained further: 1 of its partitions waits for it" in said
     assert "--unclean" in said
     assert "every other node" not in said
@@ -95,11 +97,11 @@ def test_a_watch_ends_when_what_is_left_waits_for_a_dead_node(capsys) -> None:
 
 def test_without_etcd_nothing_is_told_of_what_may_be_old() -> None:
     away = {**nodes(stuck=3), "metadata": {"is_reachable": False, "error": "it did not answer within 2 s"}}
-    said = failure(Told(away))
+    said = failure(ScriptedCluster(away))
     assert said.startswith("etcd did not answer within 2 s. Without etcd nothing can be changed")
     assert "replica" not in said
     with pytest.raises(Failure, match="Nothing was changed"):
-        undo(Told(away), 2, Format.TABLE)  # type: ignore[arg-type]
+        undo(ScriptedCluster(away), 2, Format.TABLE)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,7 @@ def test_without_etcd_nothing_is_told_of_what_may_be_old() -> None:
     ],
 )
 def test_undoing_says_what_becomes_of_the_node(capsys, changes, said) -> None:
-    told = Told(nodes(**changes))
-    undo(told, 2, Format.TABLE)  # type: ignore[arg-type]
+    client = ScriptedCluster(nodes(**changes))
+    undo(client, 2, Format.TABLE)  # type: ignore[arg-type]
     assert said in capsys.readouterr().err
-    assert told.asked == (["undrain 2"] if changes else [])
+    assert client.asked == (["undrain 2"] if changes else [])

@@ -158,14 +158,14 @@ def test_no_broker_is_exit_code_4_and_says_what_to_do(arguments, capsys) -> None
     assert main.run([*arguments, "--bootstrap", f"127.0.0.1:{closed_port()}"]) == Exit.UNREACHABLE
     error = capsys.readouterr().err
     assert re.fullmatch(
-        r"error: cannot connect to 127\.0\.0\.1:\d+: is the broker running\? start one with .*\n", error
+        r"error: Cannot connect to 127\.0\.0\.1:\d+\. Is the broker running\? Start a broker with .*\n", error
     )
 
 
 def test_several_brokers_of_which_none_is_there_are_all_named(capsys) -> None:
     one, two = f"127.0.0.1:{closed_port()}", f"127.0.0.1:{closed_port()}"
     assert main.run(["topic", "ls", "--bootstrap", f"{one},{two}"]) == Exit.UNREACHABLE
-    assert capsys.readouterr().err.startswith(f"error: cannot connect to any of {one}, {two}: ")
+    assert capsys.readouterr().err.startswith(f"error: Cannot connect to any of {one}, {two}: ")
 
 
 @pytest.mark.parametrize("code", [LEADER_NOT_AVAILABLE, COORDINATOR_NOT_AVAILABLE, NOT_ENOUGH_REPLICAS])
@@ -232,7 +232,7 @@ def test_acks_are_taken_by_kafkas_numbers_and_by_the_other_apis_names(acks, caps
 def test_no_broker_at_the_http_address_is_exit_code_4_too(arguments, capsys) -> None:
     assert main.run([*arguments, "--http", f"127.0.0.1:{closed_port()}"]) == Exit.UNREACHABLE
     error = capsys.readouterr().err
-    assert re.fullmatch(r"error: cannot connect to 127\.0\.0\.1:\d+: is the broker running\? .* with --http\n", error)
+    assert re.fullmatch(r"error: Cannot connect to 127\.0\.0\.1:\d+\. Is the broker running\? .* with --http\n", error)
 
 
 def test_the_bootstrap_servers_may_be_in_the_environment(capsys, monkeypatch) -> None:

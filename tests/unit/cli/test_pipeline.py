@@ -134,9 +134,9 @@ def test_a_built_in_runs_from_a_file_too(file, state, capsys) -> None:
 
 def test_no_broker_is_told_before_spark_starts(file, state, capsys) -> None:
     assert main.run(["pipeline", "run", str(file), "--bootstrap", "127.0.0.1:1"]) == Exit.UNREACHABLE
-    assert "cannot connect to 127.0.0.1:1" in capsys.readouterr().err
+    assert "Cannot connect to 127.0.0.1:1" in capsys.readouterr().err
     assert state.load("copy").state is PipelineState.FAILED
-    assert "pyspark.sql" not in sys.modules or "cannot connect" in state.load("copy").reason
+    assert "pyspark.sql" not in sys.modules or "Cannot connect" in state.load("copy").reason
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_no_broker_is_told_before_spark_starts(file, state, capsys) -> None:
 def test_no_broker_is_told_by_those_that_end_too(command, state, capsys) -> None:
     assert main.run(["pipeline", *command, "--bootstrap", "127.0.0.1:1"]) == Exit.UNREACHABLE
     said = capsys.readouterr().err
-    assert "cannot connect to 127.0.0.1:1" in said
+    assert "Cannot connect to 127.0.0.1:1" in said
     assert "starting Spark" not in said
 
 
@@ -347,4 +347,4 @@ def test_one_that_fails_in_the_background_fails_here(file, state, monkeypatch, c
     assert main.run(arguments) == Exit.UNREACHABLE
     told = capsys.readouterr().err
     assert "Pipeline copy did not start" in told
-    assert "cannot connect to 127.0.0.1:1" in told
+    assert "Cannot connect to 127.0.0.1:1" in told

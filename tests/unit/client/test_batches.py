@@ -119,7 +119,7 @@ def test_so_many_requests_are_under_way_and_no_more(scripted) -> None:
                 sender.send("t", 0, batch(b"1"), 1)
                 assert len(sender._in_flight) <= most
             sender.flush()
-        with pytest.raises(ValueError, match="from 1 to 5"):
+        with pytest.raises(ValueError, match="From 1 to 5"):
             BatchSender(cluster, in_flight_max=6)
 
 
@@ -134,7 +134,7 @@ def test_a_wrong_count_is_a_mistake_that_is_found_here(scripted) -> None:
     with cluster_of(scripted({ApiKey.PRODUCE: Log()})) as cluster:
         sender = BatchSender(cluster)
         for data, count in ((batch(b"1"), 2), (bytearray(10), 0)):
-            with pytest.raises(ValueError, match="not a batch"):
+            with pytest.raises(ValueError, match="Not a batch"):
                 sender.send("t", 0, data, count)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from penstock.client import Cluster, QueueAdmin
-    from penstock.client.numbers import Numbers
+    from penstock.client.status import StatusClient
 
 _EVERYWHERE: Final = frozenset({"table", "bootstrap.servers", "http", "groupidprefix"})
 _SELECTIONS: Final = ("topic", "subscribe", "subscribepattern")
@@ -94,17 +94,17 @@ class TableOptions:
             yield admin
 
     @contextmanager
-    def numbers_if_any(self) -> Iterator[Numbers | None]:
+    def numbers_if_any(self) -> Iterator[StatusClient | None]:
         """The same for numbers; None when the broker has no HTTP."""
-        from penstock.client.numbers import Numbers
+        from penstock.client.status import StatusClient
 
         try:
             address = self._http()
         except NoHttpListener:
             yield None
             return
-        with Numbers(address) as numbers:
-            yield numbers
+        with StatusClient(address) as client:
+            yield client
 
     def _http(self) -> str:
         """Where the query says, else where the broker says."""
