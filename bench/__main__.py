@@ -6,6 +6,7 @@ import argparse
 import signal
 import sys
 
+from bench.clients import ALL_WORKLOADS
 from bench.peers.base import Flush
 from bench.results import markdown
 from bench.run import PEERS, Plan, run
@@ -13,7 +14,6 @@ from bench.saying import save
 from penstock.bench.context import Options
 from penstock.bench.faults import BenchError
 from penstock.bench.run import select
-from penstock.bench.workloads import WORKLOADS
 
 
 def _names(text: str) -> list[str]:
@@ -29,7 +29,7 @@ def main() -> int:
         "--only",
         type=_names,
         default=[],
-        help=f"run only these of {', '.join(workload.name for workload in WORKLOADS)}",
+        help=f"run only these of {', '.join(workload.name for workload in ALL_WORKLOADS)}",
     )
     parser.add_argument("--flush", choices=["os", "sync", "both"], default="both", help="compare with this durability")
     parser.add_argument(
@@ -55,7 +55,7 @@ def main() -> int:
     if unknown := [name for name in given.peers if name not in all_peers]:
         parser.error(f"unknown peer {', '.join(unknown)}; choose from {', '.join(all_peers)}")
     try:
-        select(given.only)
+        select(given.only, ALL_WORKLOADS)
     except BenchError as error:
         parser.error(str(error))
     plan = Plan(

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from bench.clients import ALL_WORKLOADS
 from penstock.bench.context import Kind, Workload
 from penstock.bench.report import duration, number
 from penstock.bench.rows import Row
-from penstock.bench.workloads import WORKLOADS
 
 BASE = "kafka"
 FLUSHES = ("os", "sync")
-_BY_NAME = {workload.name: workload for workload in WORKLOADS}
+_BY_NAME = {workload.name: workload for workload in ALL_WORKLOADS}
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.clients import ALL_WORKLOADS, is_installed
 from bench.cost import measure_cost
 from bench.peers.base import Flush, Peer, start_each
 from bench.peers.kafka import Kafka
@@ -21,7 +22,6 @@ from bench.peers.penstock import Penstock
 from bench.peers.redis import Redis
 from bench.results import Report, Result
 from bench.saying import fail, machine, say
-from penstock.bench import librdkafka
 from penstock.bench.context import Case, Kind, Options
 from penstock.bench.faults import BenchError
 from penstock.bench.run import cases_of, select
@@ -76,14 +76,14 @@ def _present(plan: Plan, report: Report) -> list[type[Peer]]:
         else:
             report.missing[kind.name] = reason
             say(f"leaving out {kind.name}: {reason}")
-    if not librdkafka.is_installed():
+    if not is_installed():
         report.missing["confluent-kafka"] = "not installed; run pip install 'penstock[bench]' for the client rows"
         say("leaving out the client rows: confluent-kafka is not installed")
     return kinds
 
 
 def _rows(plan: Plan, kinds: list[type[Peer]], home: Path, report: Report) -> None:
-    cases = cases_of(select(plan.only), plan.acks)
+    cases = cases_of(select(plan.only, ALL_WORKLOADS), plan.acks)
     if "confluent-kafka" in report.missing:
         cases = [case for case in cases if case.workload.kind is not Kind.CLIENT]
     with ExitStack() as stack:

@@ -5,11 +5,10 @@ Invariant: everything a workload sends is made before the clock starts; what is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 
-from penstock.bench import kafka, librdkafka
+from penstock.bench import kafka
 from penstock.bench.context import Context, Kind, Workload
 from penstock.bench.delivery import Consumer, KafkaStamper, KafkaTap, Producer, deliver
 from penstock.bench.faults import BenchError
@@ -124,10 +123,6 @@ def _produces(name: str, title: str, connections: int, window: int, batch_bytes:
     return Workload(name, title, Kind.PRODUCE, produce, connections, window, batch_bytes, has_acks=True)
 
 
-def _client(name: str, title: str, run: Callable[[Context], Row], batch_bytes: int = 0) -> Workload:
-    return Workload(name, title, Kind.CLIENT, run, batch_bytes=batch_bytes, has_acks=not batch_bytes)
-
-
 WORKLOADS = (
     _produces("produce-1m", "produce, 1 MB requests of 100 B records", 4, 2, MIB),
     _produces("produce-16k", "produce, 16 KiB requests of 100 B records", 4, 8, KIB16),
@@ -136,9 +131,5 @@ WORKLOADS = (
     _produces("single-1", "produce, one record per request, one connection, one at a time", 1, 1),
     Workload("fetch-1m", "fetch, 1 MB responses", Kind.FETCH, fetch, 4, 1, MIB),
     Workload("fetch-16k", "fetch, 16 KiB responses", Kind.FETCH, fetch, 4, 1, KIB16),
-    _client("librdkafka-in", "librdkafka produces 100 B records", librdkafka.produce_by_library),
-    _client("librdkafka-out", "librdkafka consumes 100 B records", librdkafka.consume_by_library, MIB),
-    _client("confluent-in", "confluent-kafka (Python) produces 100 B records", librdkafka.produce_by_python),
-    _client("confluent-out", "confluent-kafka (Python) consumes 100 B records", librdkafka.consume_by_python, MIB),
     Workload("delivery", "produce to delivery, 1,000 records/s", Kind.DELIVERY, _deliver, has_acks=True),
 )

@@ -1,8 +1,8 @@
-"""The real client: librdkafka as the confluent-kafka package brings it.
+"""Rows of a real client: librdkafka, as part of the confluent-kafka package.
 
-Two ways to use it. The library itself, through ctypes and its batch calls, where Python does nothing per record: what a broker gives to
-clients in any language. And the package's own Python classes, where making an object per record is most of the cost: what a Python
-program gets. Settings are the client's defaults, but for the queue lengths that a throughput test needs.
+It is used in two ways: through ctypes and its batch calls, where Python does nothing per record, for the speed of a client in any language;
+and through the Python classes of the package, which make an object per record, for the speed of a Python program. All settings are the
+client's defaults, except for the queue lengths, which a throughput test needs.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from penstock.bench.context import Context
+from penstock.bench.context import Context, Kind, Workload
 from penstock.bench.faults import BenchError
 from penstock.bench.lanes import preload
 from penstock.bench.rows import Meter, Row
+from penstock.bench.workloads import MIB, WORKLOADS
 
 _CALL_RECORDS = 10_000
 _QUEUE_RECORDS = 1_000_000
@@ -209,7 +210,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
-def _load() -> Any:
+def _load() -> ctypes.CDLL:
     """The shared library inside the installed package."""
     home = Path(str(_package().__file__)).resolve().parent
     for place in (home.parent / "confluent_kafka.libs", home / ".dylibs", home.parent / "confluent_kafka.dylibs"):
@@ -304,3 +305,17 @@ def consume_by_library(context: Context) -> Row:
         finally:
             stop()
             library.rd_kafka_queue_destroy(queue)
+
+
+def _client(name: str, title: str, run: Callable[[Context], Row], batch_bytes: int = 0) -> Workload:
+    return Workload(name, title, Kind.CLIENT, run, batch_bytes=batch_bytes, has_acks=not batch_bytes)
+
+
+CLIENT_WORKLOADS = (
+    _client("librdkafka-in", "librdkafka produces 100 B records", produce_by_library),
+    _client("librdkafka-out", "librdkafka consumes 100 B records", consume_by_library, MIB),
+    _client("confluent-in", "confluent-kafka (Python) produces 100 B records", produce_by_python),
+    _client("confluent-out", "confluent-kafka (Python) consumes 100 B records", consume_by_python, MIB),
+)
+ALL_WORKLOADS = (*WORKLOADS[:-1], *CLIENT_WORKLOADS, WORKLOADS[-1])
+"""In the order of the tables: the deliveries come last."""
