@@ -44,11 +44,6 @@ class AcksChoice(StrEnum):
     BOTH = "both"
 
 
-def mount(root: typer.Typer) -> None:
-    """Add the command."""
-    root.command("bench")(bench)
-
-
 def bench(
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     only: Annotated[list[str] | None, typer.Option(help="Run only these workloads, separated by commas.")] = None,

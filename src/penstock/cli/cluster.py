@@ -35,11 +35,6 @@ Places = Annotated[
 ]
 
 
-def mount(root: typer.Typer) -> None:
-    """Add the noun."""
-    root.add_typer(app, name="cluster")
-
-
 @app.command("up")
 def up(
     nodes: Annotated[

@@ -12,11 +12,6 @@ from penstock.cli.serve_command import Config, flags_given, with_flags
 app = typer.Typer(help="Show the configuration.", no_args_is_help=True)
 
 
-def mount(root: typer.Typer) -> None:
-    """Add the noun."""
-    root.add_typer(app, name="config")
-
-
 @app.command("show")
 @with_flags
 def show(

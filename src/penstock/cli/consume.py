@@ -84,11 +84,6 @@ RecordOutput = Annotated[
 ]
 
 
-def mount(root: typer.Typer) -> None:
-    """Add the command."""
-    root.command("consume")(consume)
-
-
 def consume(
     topic: TopicName,
     start: From = None,

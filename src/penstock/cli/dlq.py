@@ -53,11 +53,6 @@ Until = Annotated[
 Max = Annotated[int | None, typer.Option("--max", "-n", min=1, metavar="N", help="Select at most N.")]
 
 
-def mount(root: typer.Typer) -> None:
-    """Add the noun."""
-    root.add_typer(app, name="dlq")
-
-
 @app.command("ls")
 def ls(output: Output = Format.TABLE, http: Http = HTTP_DEFAULT, timeout: Timeout = TIMEOUT_S_DEFAULT) -> None:
     """List topics that have dead letters.

@@ -32,11 +32,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="List, describe, reset and remove consumer groups.", no_args_is_help=True)
 
 
-def mount(root: typer.Typer) -> None:
-    """Add the noun."""
-    root.add_typer(app, name="group")
-
-
 @app.command("ls")
 def ls(
     output: Output = Format.TABLE, bootstrap: Bootstrap = BOOTSTRAP_DEFAULT, timeout: Timeout = TIMEOUT_S_DEFAULT

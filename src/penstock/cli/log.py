@@ -36,11 +36,6 @@ Live = Annotated[
 ]
 
 
-def mount(root: typer.Typer) -> None:
-    """Add the noun."""
-    root.add_typer(app, name="log")
-
-
 @app.command("verify")
 def verify(
     data_dir: DataDir = Path("data"),

@@ -38,7 +38,9 @@ NOUNS: Final = (
     "config",
     "bench",
 )
-"""In the order of ``--help``."""
+"""In the order of ``--help``. The module of each has an ``app`` with its commands, or a function of its name."""
+_MODULES: Final = {"serve": "serve_command", "tail": "consume"}
+"""Nouns whose module has another name."""
 _COMPLETION: Final = "_PENSTOCK_COMPLETE"
 
 
@@ -114,7 +116,11 @@ def build(only: str = "") -> "typer.Typer":
 
     for noun in NOUNS:
         if only not in NOUNS or noun == only:
-            import_module(f"penstock.cli.{noun}").mount(root)
+            module = import_module(f"penstock.cli.{_MODULES.get(noun, noun)}")
+            if hasattr(module, "app"):
+                root.add_typer(module.app, name=noun)
+            else:
+                root.command(noun)(getattr(module, noun))
     _take_aliases(root)
     return root
 

@@ -76,11 +76,6 @@ Sets = Annotated[
 ]
 
 
-def mount(root: typer.Typer) -> None:
-    """Add the noun."""
-    root.add_typer(app, name="pipeline")
-
-
 @app.command("check")
 def check(
     file: FileArgument,

@@ -61,11 +61,6 @@ class Input(StrEnum):
     NDJSON = "ndjson"
 
 
-def mount(root: typer.Typer) -> None:
-    """Add the command."""
-    root.command("produce")(produce)
-
-
 def produce(
     topic: TopicName,
     files: Annotated[

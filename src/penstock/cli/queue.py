@@ -43,11 +43,6 @@ Records = Annotated[
 ]
 
 
-def mount(root: typer.Typer) -> None:
-    """Add the noun."""
-    root.add_typer(app, name="queue")
-
-
 @app.command("ls")
 def ls(output: Output = Format.TABLE, http: Http = HTTP_DEFAULT, timeout: Timeout = TIMEOUT_S_DEFAULT) -> None:
     """List queues.

@@ -15,8 +15,6 @@ from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.locks import LOCK, is_locked
 
 if TYPE_CHECKING:
-    import typer
-
     from penstock.settings import Settings
 
 FLAGS: Final[Mapping[str, str]] = {
@@ -134,10 +132,3 @@ def _unknown(flag: str) -> str:
     close = get_close_matches(flag, [*FLAGS, CONFIG, RESET], n=1)
     hint = f"did you mean {close[0]}?" if close else "see penstock serve --help"
     return f"Unknown option {flag!r} of penstock serve; {hint}"
-
-
-def mount(root: "typer.Typer") -> None:
-    """Add the command, for help and completion."""
-    from penstock.cli import serve_command
-
-    root.command("serve")(serve_command.serve)

@@ -31,11 +31,6 @@ SinkName = Annotated[str, typer.Argument(metavar="NAME", help="Name of the sink.
 SinkNames = Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of one or more sinks.")]
 
 
-def mount(root: typer.Typer) -> None:
-    """Add the noun."""
-    root.add_typer(app, name="sink")
-
-
 @app.command("ls")
 def ls(output: Output = Format.TABLE, http: Http = HTTP_DEFAULT, timeout: Timeout = TIMEOUT_S_DEFAULT) -> None:
     """List sinks.

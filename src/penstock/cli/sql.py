@@ -60,11 +60,6 @@ Conf = Annotated[
 ]
 
 
-def mount(root: typer.Typer) -> None:
-    """Add the command."""
-    root.command("sql")(sql)
-
-
 def sql(
     query: Query = None,
     as_json: Json = False,

@@ -37,11 +37,6 @@ Configs = Annotated[
 ]
 
 
-def mount(root: typer.Typer) -> None:
-    """Add the noun."""
-    root.add_typer(app, name="topic")
-
-
 @app.command("create")
 def create(
     topics: TopicNames,

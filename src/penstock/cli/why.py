@@ -21,11 +21,6 @@ from penstock.cli.places import parse_record
 _NOT_THERE = frozenset({"no_such_topic", "no_such_partition", "no_such_group"})
 
 
-def mount(root: typer.Typer) -> None:
-    """Add the command."""
-    root.command("why")(why)
-
-
 def why(
     record: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION@OFFSET", help="Record, for example orders/0@42.")],
     group: WorkGroup,
