@@ -102,12 +102,10 @@ def status(
 
     Shows nodes, the controller, etcd, problems, and what to do about them. Exits with 1 if a partition is offline or etcd cannot be reached.
     """
-    import msgspec
-
     with status_client(http, timeout) as client:
         found = cluster_moves.with_progress(client.cluster(), timeout)
     if output is not Format.TABLE:
-        emit_one(msgspec.to_builtins(found), output)
+        emit_one(found, output)
     else:
         print_status(found, every=every)
     if found.offline_count or not found.metadata.is_reachable:

@@ -11,7 +11,7 @@ from penstock.cli.cluster_moves import require_etcd
 from penstock.cli.cluster_view import drain_line, only_there_advice, only_there_reason, stuck_advice
 from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.options import ask_about_plan
-from penstock.cli.output import Format, Row, emit_one, print_table
+from penstock.cli.output import Format, Row, emit_one, picked, print_table
 
 if TYPE_CHECKING:
     from penstock.client.status import StatusClient
@@ -151,11 +151,7 @@ def _row(now: "NodeDrain") -> Row:
     return {
         "node": now.node,
         "is_draining": True,
-        "leads": now.leads,
-        "replicas": now.replicas,
-        "stuck": now.stuck,
-        "only_there": now.only_there,
-        "is_done": now.is_done,
+        **picked(now, "leads", "replicas", "stuck", "only_there", "is_done"),
     }
 
 

@@ -21,7 +21,7 @@ from penstock.cli.cluster_plan import (
 from penstock.cli.cluster_view import MOVE_COLUMNS, move_row
 from penstock.cli.failures import Exit, Failure, complain, note
 from penstock.cli.options import ask_about_plan, status_client
-from penstock.cli.output import Format, Row, emit, print_table
+from penstock.cli.output import Format, Row, emit, picked, print_table
 
 if TYPE_CHECKING:
     from penstock.client import Cluster, PartitionInfo
@@ -165,20 +165,13 @@ def cancel(cluster: "Cluster", places: list[str], output: Format, *, yes: bool, 
         told = moves.alter(dict.fromkeys((each.topic, each.partition) for each in found))
         # A move that has finished in the meantime needs nothing.
         done = {at: error for at, error in told.items() if error is None or error.code != NO_REASSIGNMENT_IN_PROGRESS}
+    columns = ["topic", "partition", "replicas", "adding", "removing"]
     rows: list[Row] = []
     for each in found:
         place = (each.topic, each.partition)
-        row: Row = {
-            "topic": each.topic,
-            "partition": each.partition,
-            "replicas": list(each.replicas),
-            "adding": list(each.adding),
-            "removing": list(each.removing),
-        }
         word = "planned" if dry_run else "taken back" if place in done else "over already"
-        rows.append({**row, **result_of(done.get(place), word)})
-    columns = ["topic", "partition", "replicas", "adding", "removing", "result"]
-    emit(rows, columns, output, nothing="Nothing to cancel: no such partition is being moved")
+        rows.append({**picked(each, *columns), **result_of(done.get(place), word)})
+    emit(rows, [*columns, "result"], output, nothing="Nothing to cancel: no such partition is being moved")
     if found:
         count = _count(sum(error is None for error in done.values()), "move")
         note("Nothing was cancelled; run it without --dry-run to do it" if dry_run else f"Cancelled {count}")

@@ -6,11 +6,11 @@ One node that is down is one cause of problems in a thousand partitions: one lin
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from penstock.cli.output import Row, print_table
+from penstock.cli.output import Row, picked, print_table
 from penstock.cli.places import moment
 
 if TYPE_CHECKING:
-    from penstock.operations.cluster import ClusterDescription, NodeDrain, PartitionMove, PartitionTrouble
+    from penstock.operations.cluster import ClusterDescription, ClusterNode, NodeDrain, PartitionMove, PartitionTrouble
 
 _NAMED_MAX: Final = 3
 """Up to this many partitions are named instead of counted."""
@@ -26,7 +26,7 @@ def print_status(status: "ClusterDescription", *, every: bool = False) -> None:
         print(f"  etcd as seen by node {status.node}: {status.metadata.error}")
     print()
     columns = ["node", "state", "rack", "leads", "replicas", "kafka", "http", "version"]
-    print_table([_node(status, number) for number in range(len(status.nodes))], columns)
+    print_table([_node(node) for node in status.nodes], columns)
     _print_troubles("offline", status.offline_count, status.offline, every=every)
     _print_troubles("under-replicated", status.under_replicated_count, status.under_replicated, every=every)
     below = "below min.insync.replicas and refusing writes with acks=all"
@@ -47,18 +47,9 @@ def print_status(status: "ClusterDescription", *, every: bool = False) -> None:
         print(f"\n{advice}")
 
 
-def _node(status: "ClusterDescription", number: int) -> Row:
-    node = status.nodes[number]
-    return {
-        "node": node.node,
-        "state": node.state,
-        "rack": node.rack,
-        "leads": node.leads,
-        "replicas": node.replicas,
-        "kafka": node.listeners.get("kafka"),
-        "http": node.listeners.get("http"),
-        "version": node.version,
-    }
+def _node(node: "ClusterNode") -> Row:
+    listeners: Row = {name: node.listeners.get(name) for name in ("kafka", "http")}
+    return {**picked(node, "node", "state", "rack", "leads", "replicas", "version"), **listeners}
 
 
 def _print_troubles(what: str, count: int, troubles: "Sequence[PartitionTrouble]", *, every: bool) -> None:
@@ -73,17 +64,7 @@ def _print_troubles(what: str, count: int, troubles: "Sequence[PartitionTrouble]
         for why, group in sorted(causes.items(), key=lambda cause: -len(cause[1])):
             print(f"{_places(group)} {what}: {why}{cut}")
         return
-    rows: list[Row] = [
-        {
-            "topic": each.topic,
-            "part": each.partition,
-            "leader": each.leader,
-            "replicas": each.replicas,
-            "in_sync": each.in_sync,
-            "why": each.why,
-        }
-        for each in troubles
-    ]
+    rows = [picked(each, "topic", "leader", "replicas", "in_sync", "why", part="partition") for each in troubles]
     print(f"\n{_partitions(count)} {what}{cut}")
     print_table(rows, ["topic", "part", "leader", "replicas", "in_sync", "why"])
 
@@ -155,8 +136,7 @@ def move_row(move: "PartitionMove") -> Row:
         "part": move.partition,
         "leader": move.leader,
         "replicas": [node for node in move.replicas if node not in move.adding],
-        "adding": move.adding,
-        "removing": move.removing,
+        **picked(move, "adding", "removing"),
         "copied": None if move.share is None else f"{move.share:.0%}",
     }
 

@@ -5,7 +5,7 @@ follows the topic. ``--timeout`` is how long to wait for another record at the e
 """
 
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,7 +16,7 @@ import typer
 
 from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_S_DEFAULT, Bootstrap, Timeout, TopicName, connected
-from penstock.cli.output import PAGE_ROWS, Row, StreamedTable, to_json
+from penstock.cli.output import Format, Row, StreamedTable, stream_json
 from penstock.cli.places import moment, parse_place, partitions_there, resolve
 from penstock.cli.progress import Progress, progress
 from penstock.text import text_of
@@ -145,13 +145,12 @@ def _run(wanted: _Query, output: RecordFormat, key_separator: str | None, bootst
         raise Failure(
             "--group cannot be combined with --partition and --last: the group assigns the partitions", Exit.USAGE
         )
-    printer = PRINTERS[output](key_separator)
     with connected(bootstrap, timeout_s) as cluster:
         batches = _partition_batches(cluster, wanted) if wanted.group is None else _group_batches(cluster, wanted)
         # On a terminal the records themselves show the progress.
         shown = sys.stderr.isatty() and not sys.stdout.isatty()
         with closing(batches), progress(f"from {wanted.topic}", "records", shown=shown) as bar:
-            printer.print(_counted(batches, bar))
+            _print(_counted(batches, bar), output, key_separator)
 
 
 def _counted(batches: Batches, bar: Progress) -> Batches:
@@ -245,87 +244,43 @@ def _at_end(source: RecordSource) -> bool:
     return all(place in ends and position >= ends[place] for place, position in source.positions.items())
 
 
-class Printer(Protocol):
-    """Prints batches of records, each as soon as it arrives."""
-
-    def print(self, batches: Batches) -> None: ...
-
-
-class _Text:
-    def __init__(self, key_separator: str | None) -> None:
-        self._separator = None if key_separator is None else key_separator.replace("\\t", "\t").encode()
-
-    def print(self, batches: Batches) -> None:
-        for batch in batches:
-            sys.stdout.buffer.writelines(map(self._line, batch))
-            sys.stdout.buffer.flush()
-
-    def _line(self, record: "ConsumerRecord") -> bytes:
-        value = (record.value or b"") + b"\n"
-        return value if self._separator is None or record.key is None else record.key + self._separator + value
-
-
-class _Ndjson:
-    def __init__(self, _: str | None) -> None:
+def _print(batches: Batches, output: RecordFormat, key_separator: str | None) -> None:
+    """Print each batch as soon as it arrives."""
+    if output is RecordFormat.TEXT:
+        _print_text(batches, None if key_separator is None else key_separator.replace("\\t", "\t").encode())
+    elif output is RecordFormat.TABLE:
+        _print_table(batches)
+    else:
         from penstock.cli.record_json import encode_record
 
-        self._encode = encode_record
-
-    def print(self, batches: Batches) -> None:
-        for batch in batches:
-            sys.stdout.writelines(to_json(self._encode(record)) + "\n" for record in batch)
-            sys.stdout.flush()
+        stream_json((map(encode_record, batch) for batch in batches), Format(output.value))
 
 
-class _Json(_Ndjson):
-    """One array, one record per line, closed however it ends. The comma comes before a record, so that its line is complete at once."""
+def _print_text(batches: Batches, separator: bytes | None) -> None:
+    def line(record: "ConsumerRecord") -> bytes:
+        value = (record.value or b"") + b"\n"
+        return value if separator is None or record.key is None else record.key + separator + value
 
-    def print(self, batches: Batches) -> None:
-        sys.stdout.write("[\n")
-        before = ""
-        try:
-            for batch in batches:
-                for record in batch:
-                    sys.stdout.write(f"{before}{to_json(self._encode(record))}\n")
-                    before = ","
-                sys.stdout.flush()
-        except KeyboardInterrupt:
-            sys.stdout.write("]\n")
-            raise
-        sys.stdout.write("]\n")
+    for batch in batches:
+        sys.stdout.buffer.writelines(map(line, batch))
+        sys.stdout.buffer.flush()
 
 
-class _Table:
-    def __init__(self, _: str | None) -> None:
-        """A table has columns and no separator."""
-
-    def print(self, batches: Batches) -> None:
-        lines = StreamedTable(
-            ["partition", "offset", "time", "key", "value", "headers"], numbers=["partition", "offset"]
-        )
-        for batch in batches:
-            # By pages: a reader of the first lines does not wait for the others.
-            for start in range(0, len(batch), PAGE_ROWS):
-                lines.print([self._row(record) for record in batch[start : start + PAGE_ROWS]])
-        if not lines.count:
-            note("no records")
-
-    def _row(self, record: "ConsumerRecord") -> Row:
-        return {
-            "partition": record.partition,
-            "offset": record.offset,
-            "time": moment(record.timestamp_ms),
-            "key": text_of(record.key)[0],
-            "value": text_of(record.value)[0],
-            "headers": {
-                name: None if value is None else value.decode(errors="replace") for name, value in record.headers
-            },
-        }
+def _print_table(batches: Batches) -> None:
+    lines = StreamedTable(["partition", "offset", "time", "key", "value", "headers"], numbers=["partition", "offset"])
+    for batch in batches:
+        lines.print([_row(record) for record in batch])
+    if not lines.count:
+        note("no records")
 
 
-PRINTERS: Final[Mapping[RecordFormat, Callable[[str | None], Printer]]] = {
-    RecordFormat.TEXT: _Text,
-    RecordFormat.TABLE: _Table,
-    RecordFormat.JSON: _Json,
-    RecordFormat.NDJSON: _Ndjson,
-}
+def _row(record: "ConsumerRecord") -> Row:
+    headers = {name: None if value is None else value.decode(errors="replace") for name, value in record.headers}
+    return {
+        "partition": record.partition,
+        "offset": record.offset,
+        "time": moment(record.timestamp_ms),
+        "key": text_of(record.key)[0],
+        "value": text_of(record.value)[0],
+        "headers": headers,
+    }

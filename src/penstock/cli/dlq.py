@@ -21,7 +21,7 @@ from penstock.cli.options import (
     complete_group,
     queue_admin,
 )
-from penstock.cli.output import Format, Row, emit, emit_one, print_table
+from penstock.cli.output import Format, Row, emit, emit_one, key_and_value, picked, print_table
 from penstock.cli.places import RecordPlace, moment, parse_moment
 from penstock.cli.progress import progress
 
@@ -60,11 +60,9 @@ def ls(output: Output = Format.TABLE, http: Http = HTTP_DEFAULT, timeout: Timeou
     Open dead letters are those that were neither redriven nor purged.
     """
     with queue_admin(http, timeout) as admin:
-        rows: list[Row] = [
-            {"topic": each.topic, "dead_letter_topic": each.dead_letter_topic, "open": each.open}
-            for each in admin.dead_letter_topics()
-        ]
-    emit(rows, ["topic", "dead_letter_topic", "open"], output, nothing="No dead letters")
+        columns = ["topic", "dead_letter_topic", "open"]
+        rows = [picked(each, *columns) for each in admin.dead_letter_topics()]
+    emit(rows, columns, output, nothing="No dead letters")
 
 
 @app.command("show")
@@ -238,12 +236,7 @@ def _print_plan(plan: "RedrivePlan", topic: str) -> None:
 
 def _reasons(plan: "RedrivePlan") -> list[Row]:
     return [
-        {
-            "reason": each.reason,
-            "count": each.count,
-            "oldest": moment(each.oldest_ms),
-            "newest": moment(each.newest_ms),
-        }
+        {**picked(each, "reason", "count"), "oldest": moment(each.oldest_ms), "newest": moment(each.newest_ms)}
         for each in plan.reasons
     ]
 
@@ -255,9 +248,7 @@ def _print_result(plan: "RedrivePlan", result: "Progress | None", done: str, out
             note(f"{result.finished} {done}{skipped}")
         return
     row: Row = {
-        "topic": plan.topic,
-        "dead_letter_topic": plan.dead_letter_topic,
-        "planned": plan.count,
+        **picked(plan, "topic", "dead_letter_topic", planned="count"),
         "reasons": _reasons(plan),
         done: 0 if result is None else result.finished,
         "failed": 0 if result is None else result.failed,
@@ -277,13 +268,6 @@ def _letter(letter: "DeadLetter") -> Row:
         "attempts": letter.attempts,
         "last_error": letter.last_error,
         "died": moment(letter.routed_at_ms),
-        "key": letter.key or None,
-        **({"key_encoding": letter.key_encoding} if letter.key_encoding else {}),
-        "value": letter.value,
-        **({"encoding": letter.encoding} if letter.encoding else {}),
-        "original_topic": letter.original_topic,
-        "original_partition": letter.original_partition,
-        "original_offset": letter.original_offset,
-        "routed_at_ms": letter.routed_at_ms,
-        "headers": letter.headers,
+        **key_and_value(letter.key or None, letter.key_encoding, letter.value, letter.encoding),
+        **picked(letter, "original_topic", "original_partition", "original_offset", "routed_at_ms", "headers"),
     }

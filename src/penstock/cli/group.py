@@ -1,6 +1,5 @@
 """``penstock group``: lists, describes, resets and removes consumer groups."""
 
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,8 +21,8 @@ from penstock.cli.options import (
     remove_each,
     status_client,
 )
-from penstock.cli.output import Format, Row, emit, emit_document, emit_one, print_table, to_json
-from penstock.cli.places import parse_moment, partitions_there
+from penstock.cli.output import Format, Row, emit, emit_each, emit_one, picked, print_table
+from penstock.cli.places import ReadFrom, parse_moment, partitions_there, resolve
 
 if TYPE_CHECKING:
     from penstock.client import Cluster, TopicPartition
@@ -60,22 +59,7 @@ def describe(
     """
     with connected(bootstrap, timeout) as cluster:
         described = [_describe(cluster, name) for name in groups]
-    if output is Format.JSON:
-        emit_document(described)
-        return
-    for row in described:
-        if output is Format.NDJSON:
-            sys.stdout.write(to_json(row) + "\n")
-            continue
-        members, partitions = row["members"], row["partitions"]
-        assert isinstance(members, list)
-        assert isinstance(partitions, list)
-        print(f"group {row['group']}  state {row['state']}  members {len(members)}  assignor {row['assignor'] or '-'}")
-        columns = ["topic", "partition", "committed", "next_offset", "lag", "member", "host"]
-        if partitions:
-            print_table(partitions, columns)
-        else:
-            note("The group has no committed offsets and no partitions")
+    emit_each(described, output, _print_description)
 
 
 @app.command("status")
@@ -86,14 +70,12 @@ def status(
 
     Shows the lag in records and as the age of the next record, the members, and the queues of the group. Uses the HTTP API.
     """
-    import msgspec
-
     with status_client(http, timeout) as client:
         found = client.group(group)
     if output is Format.TABLE:
         _print_status(found)
     else:
-        emit_one(msgspec.to_builtins(found), output)
+        emit_one(found, output)
 
 
 @app.command("reset")
@@ -142,16 +124,11 @@ def reset(
             # Raises the right error if there is no such group at all.
             admin.describe(group)
             raise Failure(f"Group {group!r} has no committed offsets; name topics with --topic", Exit.NOT_FOUND)
-        targets = _targets(
-            cluster,
-            places,
-            committed,
-            to_earliest=to_earliest,
-            to_latest=to_latest,
-            to_offset=to_offset,
-            to_datetime=to_datetime,
-            shift_by=shift_by,
-        )
+        if shift_by is None:
+            moment_ms = None if to_datetime is None else parse_moment(to_datetime, "--to-datetime")
+            targets = resolve(cluster, places, ReadFrom(to_latest, to_offset, moment_ms), nearest=True)
+        else:
+            targets = _shifted(cluster, places, committed, shift_by)
         if execute:
             try:
                 admin.commit(group, targets)
@@ -196,39 +173,44 @@ def rm(
         remove_each(groups, "group", GroupAdmin(cluster).delete, if_exists=if_exists)
 
 
+def _print_description(row: Row) -> None:
+    members, partitions = row["members"], row["partitions"]
+    assert isinstance(members, list)
+    assert isinstance(partitions, list)
+    print(f"group {row['group']}  state {row['state']}  members {len(members)}  assignor {row['assignor'] or '-'}")
+    _print_partitions(partitions, ["topic", "partition", "committed", "next_offset", "lag", "member", "host"])
+
+
+def _print_partitions(partitions: list[Row], columns: list[str]) -> None:
+    if partitions:
+        print_table(partitions, columns)
+    else:
+        note("The group has no committed offsets and no partitions")
+
+
 def _print_status(found: "GroupStatus") -> None:
     behind = "" if found.lag_ms is None else f" ({found.lag_ms / 1000:,.1f} s)"
     print(f"group {found.group}  state {found.state}  members {len(found.members)}  lag {found.lag:,}{behind}")
-    if found.partitions:
-        partitions: list[Row] = [
-            {
-                "topic": each.topic,
-                "part": each.partition,
-                "committed": each.committed,
-                "next": each.end_offset,
-                "lag": each.lag,
-                "lag_s": None if each.lag_ms is None else each.lag_ms / 1000,
-                "member": each.member_id,
-            }
-            for each in found.partitions
-        ]
-        print_table(partitions, ["topic", "part", "committed", "next", "lag", "lag_s", "member"])
-    else:
-        note("The group has no committed offsets and no partitions")
+    renamed = {"part": "partition", "next": "end_offset", "member": "member_id"}
+    partitions: list[Row] = [
+        {
+            **picked(each, "topic", "committed", "lag", **renamed),
+            "lag_s": None if each.lag_ms is None else each.lag_ms / 1000,
+        }
+        for each in found.partitions
+    ]
+    _print_partitions(partitions, ["topic", "part", "committed", "next", "lag", "lag_s", "member"])
     if found.queues:
+        states = ["waiting", "ready", "moving"]
         queues: list[Row] = [
             {
-                "queue": queue.topic,
-                "lag": queue.lag,
-                "leased": queue.in_flight,
-                "waiting": sum(partition.waiting for partition in queue.partitions),
-                "ready": sum(partition.ready for partition in queue.partitions),
-                "moving": sum(partition.moving for partition in queue.partitions),
+                **picked(queue, "lag", queue="topic", leased="in_flight"),
+                **{name: sum(getattr(each, name) for each in queue.partitions) for name in states},
                 "owners": [owner.owner for owner in queue.owners],
             }
             for queue in found.queues
         ]
-        print_table(queues, ["queue", "lag", "leased", "waiting", "ready", "moving", "owners"])
+        print_table(queues, ["queue", "lag", "leased", *states, "owners"])
 
 
 def _describe(cluster: "Cluster", group: str) -> Row:
@@ -306,31 +288,12 @@ def _chosen_places(
     return sorted(set(places))
 
 
-def _targets(
-    cluster: "Cluster",
-    places: list["TopicPartition"],
-    committed: Mapping["TopicPartition", int],
-    *,
-    to_earliest: bool,
-    to_latest: bool,
-    to_offset: int | None,
-    to_datetime: str | None,
-    shift_by: int | None,
+def _shifted(
+    cluster: "Cluster", places: list["TopicPartition"], committed: Mapping["TopicPartition", int], count: int
 ) -> dict["TopicPartition", int]:
-    """The new offset of each partition, limited to the offsets that it has."""
-    from penstock.client import list_offsets, watermarks
+    """The offsets moved by this many records, limited to those that each partition has."""
+    from penstock.client import watermarks
 
     bounds = watermarks(cluster, places)
-    if to_earliest:
-        return {place: bounds[place][0] for place in places}
-    if to_latest:
-        return {place: bounds[place][1] for place in places}
-    if to_datetime is not None:
-        moment_ms = parse_moment(to_datetime, "--to-datetime")
-        found = list_offsets(cluster, dict.fromkeys(places, moment_ms))
-        return {place: found[place].offset if found[place].offset >= 0 else bounds[place][1] for place in places}
-    wanted = {
-        place: to_offset if to_offset is not None else committed.get(place, bounds[place][0]) + (shift_by or 0)
-        for place in places
-    }
-    return {place: min(max(wanted[place], bounds[place][0]), bounds[place][1]) for place in places}
+    wanted = {place: committed.get(place, first) + count for place, (first, _) in bounds.items()}
+    return {place: min(max(wanted[place], first), end) for place, (first, end) in bounds.items()}

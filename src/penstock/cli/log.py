@@ -11,7 +11,18 @@ import typer
 from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.locks import LOCK, is_locked
 from penstock.cli.options import Output
-from penstock.cli.output import PAGE_ROWS, Format, Row, StreamedTable, as_text, emit, one_line, to_json
+from penstock.cli.output import (
+    PAGE_ROWS,
+    Format,
+    Row,
+    StreamedTable,
+    as_text,
+    emit,
+    one_line,
+    picked,
+    stream_json,
+    to_json,
+)
 from penstock.cli.places import moment, partitions_there
 from penstock.cli.progress import progress
 
@@ -109,7 +120,7 @@ def dump(
     folders = _chosen(disk, data_dir, [topic], partition, live=live)
     rows = _dumped(disk, folders, start, count, with_records=records)
     if output is not Format.TABLE:
-        _stream(rows, output)
+        stream_json([rows], output)
         return
     _print_batches(rows, wide=wide)
 
@@ -165,10 +176,7 @@ class _Totals:
         findings: list[Row] = [
             {
                 "severity": finding.severity.value,
-                "text": finding.text,
-                "position": finding.position,
-                "first_offset": finding.first_offset,
-                "last_offset": finding.last_offset,
+                **picked(finding, "text", "position", "first_offset", "last_offset"),
             }
             for finding in checked.findings
         ]
@@ -182,12 +190,7 @@ class _Totals:
             "path": checked.path,
             "topic": folder.topic if folder else None,
             "partition": folder.partition if folder else None,
-            "size_bytes": checked.size_bytes,
-            "base_offset": checked.base_offset,
-            "next_offset": checked.next_offset,
-            "batches": checked.batches,
-            "records": checked.records,
-            "ok": checked.ok,
+            **picked(checked, "size_bytes", "base_offset", "next_offset", "batches", "records", "ok"),
             "findings": findings,
         }
 
@@ -252,28 +255,19 @@ def _dumped(
 
 
 def _batch_row(batch: "BatchRow", folder: "PartitionFolder") -> Row:
+    in_header = ("leader_epoch", "base_timestamp", "max_timestamp")
+    of_producer = ("producer_id", "producer_epoch", "base_sequence")
     damaged = batch.fault is not None
     return {
-        "topic": folder.topic,
-        "partition": folder.partition,
+        **picked(folder, "topic", "partition"),
         "segment": Path(batch.segment).name,
-        "position": batch.position,
-        "size_bytes": batch.size_bytes,
-        "base_offset": batch.base_offset,
-        "last_offset": batch.last_offset,
-        "record_count": batch.record_count,
-        "leader_epoch": None if damaged else batch.leader_epoch,
-        "base_timestamp": None if damaged else batch.base_timestamp,
-        "max_timestamp": None if damaged else batch.max_timestamp,
+        **picked(batch, "position", "size_bytes", "base_offset", "last_offset", "record_count"),
+        **(dict.fromkeys(in_header) if damaged else picked(batch, *in_header)),
         "timestamp_type": None if damaged else "LogAppendTime" if batch.is_log_append_time else "CreateTime",
         "compression": None if batch.compression is None else batch.compression.name.lower(),
-        "producer_id": None if batch.producer_id < 0 else batch.producer_id,
-        "producer_epoch": None if batch.producer_id < 0 else batch.producer_epoch,
-        "base_sequence": None if batch.producer_id < 0 else batch.base_sequence,
-        "transactional": batch.is_transactional,
-        "control": batch.is_control,
-        "crc_ok": batch.crc_ok,
-        "fault": batch.fault,
+        **(dict.fromkeys(of_producer) if batch.producer_id < 0 else picked(batch, *of_producer)),
+        **picked(batch, transactional="is_transactional", control="is_control"),
+        **picked(batch, "crc_ok", "fault"),
     }
 
 
@@ -305,13 +299,3 @@ def _records(disk: "Disk", batch: "BatchRow", folder: "PartitionFolder") -> list
 
 def _time(timestamp_ms: object) -> str | None:
     return moment(timestamp_ms) if isinstance(timestamp_ms, int) and timestamp_ms >= 0 else None
-
-
-def _stream(rows: Iterator[Row], output: Format) -> None:
-    if output is Format.NDJSON:
-        sys.stdout.writelines(to_json(row) + "\n" for row in rows)
-        return
-    sys.stdout.write("[\n")
-    for index, row in enumerate(rows):
-        sys.stdout.write(f"{',' if index else ''}{to_json(row)}\n")
-    sys.stdout.write("]\n")

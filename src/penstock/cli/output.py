@@ -6,9 +6,12 @@ What may have no end (records, batches) is printed by :class:`StreamedTable`, a 
 """
 
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import msgspec
 
 Value = str | int | float | bool | None | Sequence["Value"] | Mapping[str, "Value"]
 Row = Mapping[str, Value]
@@ -48,12 +51,25 @@ def emit(rows: Iterable[Row], columns: Sequence[str], output: Format, *, nothing
         print(nothing, file=sys.stderr)
 
 
-def picked(items: Iterable[object], columns: Mapping[str, str]) -> list[Row]:
-    """A row for each item, with the attributes that ``columns`` names by their headings."""
-    return [{heading: getattr(item, attribute) for heading, attribute in columns.items()} for item in items]
+def picked(item: object, *attributes: str, **renamed: str) -> Row:
+    """A row with these attributes of an item; ``heading="attribute"`` renames one."""
+    names = {**dict(zip(attributes, attributes, strict=True)), **renamed}
+    return {heading: getattr(item, attribute) for heading, attribute in names.items()}
 
 
-def emit_one(row: Row, output: Format) -> None:
+def emit_each(rows: Sequence[Row], output: Format, show: Callable[[Row], None]) -> None:
+    """Print rows that are not lines of one table: for people, ``show`` prints each of them."""
+    if output is Format.JSON:
+        emit_document(rows)
+        return
+    for row in rows:
+        if output is Format.NDJSON:
+            sys.stdout.write(to_json(row) + "\n")
+        else:
+            show(row)
+
+
+def emit_one(row: "Row | msgspec.Struct", output: Format) -> None:
     """Print one object for programs: a document, or a line. The command prints the table for people itself."""
     if output is Format.JSON:
         emit_document(row)
@@ -61,14 +77,46 @@ def emit_one(row: Row, output: Format) -> None:
         sys.stdout.write(to_json(row) + "\n")
 
 
-def emit_document(document: Value | Sequence[Row] | Row) -> None:
+def emit_document(document: "Sequence[Row] | Row | msgspec.Struct") -> None:
     """Print one JSON document, indented."""
     import msgspec
 
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
 
 
-def to_json(row: Row) -> str:
+def stream_json(pages: Iterable[Iterable[Row]], output: Format) -> None:
+    """Print rows as they arrive: JSON lines, or one array with a line for each row, which is closed even after Ctrl-C."""
+    if output is Format.NDJSON:
+        for page in pages:
+            sys.stdout.writelines(to_json(row) + "\n" for row in page)
+            sys.stdout.flush()
+        return
+    sys.stdout.write("[\n")
+    # Before a row, so that its line is complete at once.
+    comma = ""
+    try:
+        for page in pages:
+            for row in page:
+                sys.stdout.write(f"{comma}{to_json(row)}\n")
+                comma = ","
+            sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.stdout.write("]\n")
+        raise
+    sys.stdout.write("]\n")
+
+
+def key_and_value(key: str | None, key_encoding: str | None, value: str | None, encoding: str | None) -> Row:
+    """The key and value of a record, with the encoding of those that are not text."""
+    return {
+        "key": key,
+        **({"key_encoding": key_encoding} if key_encoding else {}),
+        "value": value,
+        **({"encoding": encoding} if encoding else {}),
+    }
+
+
+def to_json(row: "Row | msgspec.Struct") -> str:
     """One row as one line."""
     import msgspec
 
@@ -113,7 +161,7 @@ class StreamedTable:
                 sys.stdout.write(self._line(["-" * width for width in self._widths]))
             self.count += len(page)
             sys.stdout.writelines(map(self._line, page))
-        sys.stdout.flush()
+            sys.stdout.flush()
 
     def _line(self, cells: Sequence[str]) -> str:
         padded = (

@@ -12,44 +12,11 @@ import typer.main
 
 from penstock.cli.failures import Exit, Failure
 from penstock.cli.options import AliasCommand
-from penstock.cli.output import Format
-from penstock.cli.pipeline_options import (
-    Bootstrap,
-    Checkpoint,
-    Conf,
-    Detach,
-    Master,
-    Name,
-    Once,
-    Output,
-    Rate,
-    RunOptions,
-    StateDir,
-    Trigger,
-    Yes,
-)
+from penstock.cli.pipeline_options import RunOptions, run_parameters
 from penstock.spark.pipelines.builtin import MODULES, builtin_named
 
 if TYPE_CHECKING:
     from penstock.spark.pipelines.builtin import Arguments, Builtin
-
-# Options of every built-in pipeline: (name, type, default).
-_ALWAYS: tuple[tuple[str, object, object], ...] = (
-    ("bootstrap", Bootstrap, None),
-    ("master", Master, "local[*]"),
-    ("name", Name, None),
-    ("conf", Conf, None),
-    ("state_dir", StateDir, None),
-    ("yes", Yes, False),
-    ("output", Output, Format.TABLE),
-)
-_OF_STREAMS: tuple[tuple[str, object, object], ...] = (
-    ("checkpoint", Checkpoint, None),
-    ("trigger", Trigger, None),
-    ("once", Once, False),
-    ("rate", Rate, None),
-    ("detach", Detach, False),
-)
 
 
 class BuiltinGroup(typer.core.TyperGroup):
@@ -84,12 +51,8 @@ def _function(builtin: Builtin[Arguments]) -> Any:
         common = RunOptions(**{name: value for name, value in given.items() if name not in fields})
         run_builtin(builtin, arguments_of(builtin.arguments, own), common)
 
-    shared = [*_ALWAYS, *(_OF_STREAMS if builtin.streams else ())]
-    parameters = _parameters(builtin.arguments) + [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-        for name, kind, default in shared
-        if name not in fields
-    ]
+    shared = (each for each in run_parameters(streams=builtin.streams) if each.name not in fields)
+    parameters = [*_parameters(builtin.arguments), *shared]
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     call.__doc__ = builtin.run.__doc__ or builtin.summary

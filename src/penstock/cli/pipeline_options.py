@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+import inspect
+from dataclasses import dataclass, fields
+from typing import Annotated, Final, get_type_hints
 
 import typer
 
@@ -56,17 +57,32 @@ Output = Annotated[Format, typer.Option("--output", "-o", help="Print a table, o
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The values of these options."""
+    """The options of a command that runs a pipeline, with their defaults."""
 
-    bootstrap: str | None = None
-    master: str = "local[*]"
-    name: str | None = None
-    conf: list[str] | None = None
-    state_dir: str | None = None
-    yes: bool = False
-    output: Format = Format.TABLE
-    checkpoint: str | None = None
-    trigger: str | None = None
-    once: bool = False
-    rate: int | None = None
-    detach: bool = False
+    bootstrap: Bootstrap = None
+    master: Master = "local[*]"
+    name: Name = None
+    conf: Conf = None
+    state_dir: StateDir = None
+    yes: Yes = False
+    output: Output = Format.TABLE
+    checkpoint: Checkpoint = None
+    trigger: Trigger = None
+    once: Once = False
+    rate: Rate = None
+    detach: Detach = False
+
+
+_OF_STREAMS: Final = frozenset({"checkpoint", "trigger", "once", "rate", "detach"})
+
+
+def run_parameters(*, streams: bool) -> list[inspect.Parameter]:
+    """These options as parameters of a command; those of streaming pipelines only for one that streams."""
+    types = get_type_hints(RunOptions, include_extras=True)
+    return [
+        inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=types[field.name]
+        )
+        for field in fields(RunOptions)
+        if streams or field.name not in _OF_STREAMS
+    ]

@@ -85,8 +85,10 @@ def parse_moment(text: str, flag: str) -> int:
         raise Failure(f"{flag} {text!r}: write {wanted}", Exit.USAGE) from error
 
 
-def resolve(cluster: "Cluster", places: Sequence["TopicPartition"], place: ReadFrom) -> dict["TopicPartition", int]:
-    """The offset to start at in each partition. For a single partition, a given offset must exist."""
+def resolve(
+    cluster: "Cluster", places: Sequence["TopicPartition"], place: ReadFrom, *, nearest: bool = False
+) -> dict["TopicPartition", int]:
+    """The offset in each partition. For a single partition, a given offset must exist, unless the ``nearest`` is wanted."""
     from penstock.client import list_offsets, watermarks
 
     bounds = watermarks(cluster, places)
@@ -94,7 +96,7 @@ def resolve(cluster: "Cluster", places: Sequence["TopicPartition"], place: ReadF
         found = list_offsets(cluster, dict.fromkeys(places, place.moment_ms))
         return {each: found[each].offset if found[each].offset >= 0 else bounds[each][1] for each in places}
     if place.offset is not None:
-        if len(places) == 1:
+        if len(places) == 1 and not nearest:
             first, end = bounds[places[0]]
             if not first <= place.offset <= end:
                 topic, partition = places[0]

@@ -19,7 +19,7 @@ from penstock.cli.options import (
     queue_admin,
     queue_client,
 )
-from penstock.cli.output import Format, Row, emit
+from penstock.cli.output import Format, Row, emit, key_and_value, picked
 from penstock.cli.places import RecordPlace, moment, parse_record
 from penstock.text import text_of
 
@@ -187,11 +187,7 @@ def _by_partition(texts: Iterable[str]) -> dict[tuple[str, int], list[int]]:
 
 def _summary(queue: "QueueStatus") -> Row:
     return {
-        "topic": queue.topic,
-        "group": queue.group,
-        "lag": queue.lag,
-        "leased": queue.in_flight,
-        "leased_max": queue.in_flight_max,
+        **picked(queue, "topic", "group", "lag", leased="in_flight", leased_max="in_flight_max"),
         "waiting": sum(each.waiting for each in queue.partitions),
         "ready": sum(each.ready for each in queue.partitions),
         "untouched": max(
@@ -199,49 +195,28 @@ def _summary(queue: "QueueStatus") -> Row:
         ),
         "moving": sum(each.moving for each in queue.partitions),
         "owners": len(queue.owners),
-        "owner_list": [{"owner": each.owner, "leased": each.leased, "workers": each.workers} for each in queue.owners],
-        "partitions": [
-            {"partition": each.partition, "floor": each.floor, "end": each.end, "lag": each.lag, "leased": each.leased}
-            for each in queue.partitions
-        ],
+        "owner_list": [picked(each, "owner", "leased", "workers") for each in queue.owners],
+        "partitions": [picked(each, "partition", "floor", "end", "lag", "leased") for each in queue.partitions],
     }
 
 
 def _peeked(record: "PeekedRecord") -> Row:
     return {
         "record": str(RecordPlace(record.topic, record.partition, record.offset)),
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "state": record.state,
-        "attempts": record.attempts,
-        "owner": record.owner,
+        **picked(record, "topic", "partition", "offset", "state", "attempts", "owner"),
         "until": moment(record.until_ms),
         "last_error": record.last_error or None,
-        "key": record.key or None,
-        **({"key_encoding": record.key_encoding} if record.key_encoding else {}),
-        "value": record.value,
-        **({"encoding": record.encoding} if record.encoding else {}),
+        **key_and_value(record.key or None, record.key_encoding, record.value, record.encoding),
         "timestamp": record.timestamp,
     }
 
 
 def _leased(record: "LeasedRecord") -> Row:
-    key, key_encoding = text_of(record.key or None)
-    value, encoding = text_of(record.value)
     return {
         "record": record.id,
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "group": record.group,
-        "owner": record.owner,
-        "attempts": record.attempts,
+        **picked(record, "topic", "partition", "offset", "group", "owner", "attempts"),
         "until": moment(record.lease_until_ms),
         "last_error": record.last_error or None,
-        "key": key,
-        **({"key_encoding": key_encoding} if key_encoding else {}),
-        "value": value,
-        **({"encoding": encoding} if encoding else {}),
+        **key_and_value(*text_of(record.key or None), *text_of(record.value)),
         "timestamp": record.timestamp,
     }

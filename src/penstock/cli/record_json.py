@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.cli.output import Row
+from penstock.cli.output import Row, key_and_value
 from penstock.text import BASE64, bytes_of, text_of
 
 if TYPE_CHECKING:
@@ -41,8 +41,6 @@ class _Line(msgspec.Struct, frozen=True):
 
 def encode_record(record: "ConsumerRecord") -> Row:
     """A record as a JSON object."""
-    key, key_encoding = text_of(record.key)
-    value, encoding = text_of(record.value)
     headers: list[Row] = []
     for name, data in record.headers:
         text, header_encoding = text_of(data)
@@ -54,10 +52,7 @@ def encode_record(record: "ConsumerRecord") -> Row:
         "offset": record.offset,
         "timestamp": record.timestamp_ms,
         "timestamp_type": record.timestamp_type.value,
-        "key": key,
-        **({"key_encoding": key_encoding} if key_encoding else {}),
-        "value": value,
-        **({"encoding": encoding} if encoding else {}),
+        **key_and_value(*text_of(record.key), *text_of(record.value)),
         "headers": headers,
     }
 

@@ -1,6 +1,5 @@
 """``penstock topic``: create, list, describe, count, configure, remove."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,7 +23,7 @@ from penstock.cli.options import (
     remove_each,
     status_client,
 )
-from penstock.cli.output import Format, Row, StreamedTable, as_text, emit, emit_document, emit_one, picked, to_json
+from penstock.cli.output import Format, Row, StreamedTable, as_text, emit, emit_each, emit_one, picked
 
 if TYPE_CHECKING:
     from penstock.client import Cluster, TopicInfo
@@ -132,14 +131,7 @@ def describe(
             info = admin.topic(name)
             configs = {entry.name: entry.value for entry in admin.configs(name) if not entry.is_default}
             described.append({**_summary(info), "configs": configs, "partition_list": _partitions(cluster, info)})
-    if output is Format.JSON:
-        emit_document(described)
-        return
-    for row in described:
-        if output is Format.NDJSON:
-            sys.stdout.write(to_json(row) + "\n")
-        else:
-            _print_description(row)
+    emit_each(described, output, _print_description)
 
 
 @app.command("stats")
@@ -151,14 +143,12 @@ def stats(
     Shows records, bytes and segments of each partition, the rates of the last minute, and the traffic through each gateway
     since the broker started. Uses the HTTP API.
     """
-    import msgspec
-
     with status_client(http, timeout) as client:
         found = client.topic(topic)
     if output is Format.TABLE:
         _print_stats(found)
     else:
-        emit_one(msgspec.to_builtins(found), output)
+        emit_one(found, output)
 
 
 @app.command("config")
@@ -268,13 +258,14 @@ def _print_stats(found: "TopicStats") -> None:
         f"in {found.records_in_per_second:,.1f} records/s, {found.bytes_in_per_second:,.0f} bytes/s  "
         f"out {found.records_out_per_second:,.1f} records/s, {found.bytes_out_per_second:,.0f} bytes/s"
     )
-    columns = {"part": "partition", "leader": "leader", "first": "start_offset", "next": "end_offset"}
-    columns |= {"records": "records", "bytes": "size_bytes", "segments": "segments"}
-    StreamedTable(list(columns), numbers=columns).print(picked(found.partitions, columns))
+    columns = ["part", "leader", "first", "next", "records", "bytes", "segments"]
+    renamed = {"part": "partition", "first": "start_offset", "next": "end_offset", "bytes": "size_bytes"}
+    rows = [picked(each, "leader", "records", "segments", **renamed) for each in found.partitions]
+    StreamedTable(columns, numbers=columns).print(rows)
     if found.flows:
         print()
         flows = ["gateway", "records_in", "bytes_in", "records_out", "bytes_out"]
-        StreamedTable(flows, numbers=flows[1:]).print(picked(found.flows, dict(zip(flows, flows, strict=True))))
+        StreamedTable(flows, numbers=flows[1:]).print([picked(each, *flows) for each in found.flows])
     if found.partitions_unknown:
         note(
             f"The sums lack {found.partitions_unknown} partitions that the broker has not opened yet; try again in a moment"

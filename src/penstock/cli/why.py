@@ -2,7 +2,6 @@
 
 from typing import Annotated
 
-import msgspec
 import typer
 
 from penstock.cli.failures import Exit
@@ -35,10 +34,9 @@ def why(
     place = parse_record(record)
     with queue_admin(http, timeout) as admin:
         found = admin.why(place.topic, place.partition, place.offset, group)
-    row = msgspec.structs.asdict(found)
     if output is Format.TABLE:
         print(found.sentence)
     else:
-        emit_one(row, output)
+        emit_one(found, output)
     if found.state in _NOT_THERE:
         raise typer.Exit(Exit.NOT_FOUND)

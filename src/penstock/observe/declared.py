@@ -1,4 +1,4 @@
-"""Every metric that there is, as it is documented: its name, kind, labels and meaning. ``metrics.py`` fills them in."""
+"""All metrics, with their names, kinds, labels and descriptions. ``metrics.py`` reads their values."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -6,7 +6,7 @@ from typing import Final
 
 
 class MetricKind(Enum):
-    """Prometheus' kinds."""
+    """The kinds of metrics in Prometheus."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -15,7 +15,7 @@ class MetricKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric as it is documented."""
+    """One metric."""
 
     name: str
     kind: MetricKind
@@ -23,196 +23,137 @@ class Metric:
     help: str
 
 
+def _counter(name: str, text: str, labels: tuple[str, ...] = ()) -> Metric:
+    return Metric(name, MetricKind.COUNTER, labels, text)
+
+
+def _gauge(name: str, text: str, labels: tuple[str, ...] = ()) -> Metric:
+    return Metric(name, MetricKind.GAUGE, labels, text)
+
+
+def _histogram(name: str, text: str, labels: tuple[str, ...] = ()) -> Metric:
+    return Metric(name, MetricKind.HISTOGRAM, labels, text)
+
+
 _BY_QUEUE: Final = ("topic", "group")
 _BY_FLOW: Final = ("topic", "gateway")
 
 CLUSTER_METRICS: Final = (
-    Metric("penstock_cluster_nodes", MetricKind.GAUGE, (), "Nodes of the cluster that are up, as seen by this node."),
-    Metric("penstock_cluster_is_registered", MetricKind.GAUGE, (), "1 while this node is registered in the cluster."),
-    Metric("penstock_cluster_is_controller", MetricKind.GAUGE, (), "1 on the controller."),
-    Metric(
-        "penstock_cluster_node_epoch",
-        MetricKind.GAUGE,
-        (),
-        "The epoch of this node; it increases each time the node registers.",
-    ),
-    Metric("penstock_metadata_reachable", MetricKind.GAUGE, (), "1 while this node can reach etcd."),
-    Metric(
-        "penstock_replicas",
-        MetricKind.GAUGE,
-        (),
-        "Partitions with a replica on this node, including those that it leads.",
-    ),
-    Metric("penstock_partitions_led", MetricKind.GAUGE, (), "Partitions that this node leads."),
-    Metric(
-        "penstock_partitions_under_replicated",
-        MetricKind.GAUGE,
-        (),
-        "Partitions led by this node that have a replica out of sync.",
-    ),
-    Metric(
+    _gauge("penstock_cluster_nodes", "Nodes of the cluster that are up, as seen by this node."),
+    _gauge("penstock_cluster_is_registered", "1 while this node is registered in the cluster."),
+    _gauge("penstock_cluster_is_controller", "1 on the controller."),
+    _gauge("penstock_cluster_node_epoch", "The epoch of this node; it increases each time the node registers."),
+    _gauge("penstock_metadata_reachable", "1 while this node can reach etcd."),
+    _gauge("penstock_replicas", "Partitions with a replica on this node, including those that it leads."),
+    _gauge("penstock_partitions_led", "Partitions that this node leads."),
+    _gauge("penstock_partitions_under_replicated", "Partitions led by this node that have a replica out of sync."),
+    _gauge(
         "penstock_partitions_under_min_in_sync",
-        MetricKind.GAUGE,
-        (),
         "Partitions led by this node that refuse acks=all because too few replicas are in sync.",
     ),
-    Metric(
-        "penstock_partitions_offline",
-        MetricKind.GAUGE,
-        (),
-        "Partitions with a replica on this node that have no available leader.",
-    ),
-    Metric(
+    _gauge("penstock_partitions_offline", "Partitions with a replica on this node that have no available leader."),
+    _gauge(
         "penstock_replica_lag_records_max",
-        MetricKind.GAUGE,
-        (),
         "Records that the slowest follower of any partition led by this node is behind; followers that are down included.",
     ),
-    Metric(
-        "penstock_leaderships_begun_total",
-        MetricKind.COUNTER,
-        (),
-        "Number of times that this node became the leader of a partition.",
-    ),
-    Metric(
+    _counter("penstock_leaderships_begun_total", "Number of times that this node became the leader of a partition."),
+    _counter(
         "penstock_leaderships_ended_total",
-        MetricKind.COUNTER,
-        (),
         "Number of times that it stopped leading one: another leader was elected, it lost its registration, or the topic was deleted.",
     ),
-    Metric(
-        "penstock_in_sync_shrinks_total",
-        MetricKind.COUNTER,
-        (),
-        "Times that a replica left the in-sync set of a partition led by this node.",
+    _counter(
+        "penstock_in_sync_shrinks_total", "Times that a replica left the in-sync set of a partition led by this node."
     ),
-    Metric(
-        "penstock_in_sync_expands_total",
-        MetricKind.COUNTER,
-        (),
-        "Times that a replica joined the in-sync set of a partition led by this node.",
+    _counter(
+        "penstock_in_sync_expands_total", "Times that a replica joined the in-sync set of a partition led by this node."
     ),
-    Metric("penstock_replicated_in_bytes_total", MetricKind.COUNTER, (), "Bytes copied from other nodes."),
-    Metric("penstock_replicated_out_bytes_total", MetricKind.COUNTER, (), "Bytes sent to other nodes for replication."),
+    _counter("penstock_replicated_in_bytes_total", "Bytes copied from other nodes."),
+    _counter("penstock_replicated_out_bytes_total", "Bytes sent to other nodes for replication."),
 )
-"""Those of a node of a cluster; of a broker that is alone they have no values."""
+"""The metrics of a node in a cluster. A broker that runs alone has no values for them."""
 
 METRICS: Final = (
     # DriftQ's names, which its users have in their dashboards.
-    Metric(
-        "inflight_messages", MetricKind.GAUGE, ("topic", "group", "partition"), "Records currently leased to a worker."
-    ),
-    Metric(
+    _gauge("inflight_messages", "Records currently leased to a worker.", ("topic", "group", "partition")),
+    _gauge(
         "consumer_lag",
-        MetricKind.GAUGE,
-        ("topic", "group", "partition"),
         "Records that a group has not read; for a queue, records that it has not finished.",
+        ("topic", "group", "partition"),
     ),
-    Metric(
-        "dlq_messages_total", MetricKind.COUNTER, ("topic", "reason"), "Records that became dead letters of the topic."
-    ),
-    Metric(
-        "produce_rejected_total",
-        MetricKind.COUNTER,
-        ("reason",),
-        "Produce requests refused because the backlog is too large.",
-    ),
-    Metric("message_acks_total", MetricKind.COUNTER, _BY_QUEUE, "Records acked by a worker."),
-    Metric(
+    _counter("dlq_messages_total", "Records that became dead letters of the topic.", ("topic", "reason")),
+    _counter("produce_rejected_total", "Produce requests refused because the backlog is too large.", ("reason",)),
+    _counter("message_acks_total", "Records acked by a worker.", _BY_QUEUE),
+    _counter(
         "message_nacks_total",
-        MetricKind.COUNTER,
-        ("topic", "group", "reason"),
         "Records nacked by a worker; after the first 20 reasons of a queue, further ones count as other.",
+        ("topic", "group", "reason"),
     ),
-    Metric("message_lease_timeouts_total", MetricKind.COUNTER, _BY_QUEUE, "Leases that expired without an ack."),
-    Metric("message_redeliveries_total", MetricKind.COUNTER, _BY_QUEUE, "Deliveries of a record after the first one."),
+    _counter("message_lease_timeouts_total", "Leases that expired without an ack.", _BY_QUEUE),
+    _counter("message_redeliveries_total", "Deliveries of a record after the first one.", _BY_QUEUE),
     # Topics.
-    Metric("penstock_records_in_total", MetricKind.COUNTER, _BY_FLOW, "Records appended."),
-    Metric("penstock_bytes_in_total", MetricKind.COUNTER, _BY_FLOW, "Bytes appended, as stored in the log."),
-    Metric("penstock_records_out_total", MetricKind.COUNTER, _BY_FLOW, "Records delivered to readers and workers."),
-    Metric("penstock_bytes_out_total", MetricKind.COUNTER, _BY_FLOW, "Bytes delivered to readers and workers."),
-    Metric("penstock_log_bytes", MetricKind.GAUGE, ("topic",), "Size of the logs of the topic's open partitions."),
-    Metric("penstock_topics", MetricKind.GAUGE, (), "Topics, including internal ones."),
-    Metric("penstock_partitions", MetricKind.GAUGE, (), "Partitions of all topics."),
-    Metric("penstock_partitions_opened", MetricKind.GAUGE, (), "Partitions whose log is open."),
-    Metric(
-        "penstock_partitions_failed", MetricKind.GAUGE, (), "Partitions that refuse writes because of a disk failure."
-    ),
+    _counter("penstock_records_in_total", "Records appended.", _BY_FLOW),
+    _counter("penstock_bytes_in_total", "Bytes appended, as stored in the log.", _BY_FLOW),
+    _counter("penstock_records_out_total", "Records delivered to readers and workers.", _BY_FLOW),
+    _counter("penstock_bytes_out_total", "Bytes delivered to readers and workers.", _BY_FLOW),
+    _gauge("penstock_log_bytes", "Size of the logs of the topic's open partitions.", ("topic",)),
+    _gauge("penstock_topics", "Topics, including internal ones."),
+    _gauge("penstock_partitions", "Partitions of all topics."),
+    _gauge("penstock_partitions_opened", "Partitions whose log is open."),
+    _gauge("penstock_partitions_failed", "Partitions that refuse writes because of a disk failure."),
     # Groups and queues.
-    Metric("penstock_groups", MetricKind.GAUGE, ("state",), "Groups by state."),
-    Metric(
-        "penstock_group_lag_records",
-        MetricKind.GAUGE,
-        _BY_QUEUE,
-        "Records that a group has not read, over all partitions.",
-    ),
-    Metric(
+    _gauge("penstock_groups", "Groups by state.", ("state",)),
+    _gauge("penstock_group_lag_records", "Records that a group has not read, over all partitions.", _BY_QUEUE),
+    _gauge(
         "penstock_group_lag_seconds",
-        MetricKind.GAUGE,
-        _BY_QUEUE,
         "Age of the oldest record that a group has not read; 0 if it has read all.",
+        _BY_QUEUE,
     ),
-    Metric(
+    _gauge(
         "penstock_queue_records",
-        MetricKind.GAUGE,
-        ("topic", "group", "state"),
         "Records of a queue that are leased, waiting (for a backoff or delay), ready (for redelivery), moving (to the dead letters).",
+        ("topic", "group", "state"),
     ),
-    Metric("penstock_leases_total", MetricKind.COUNTER, _BY_QUEUE, "Deliveries to workers, including redeliveries."),
-    Metric(
-        "penstock_deadline_exceeded_total",
-        MetricKind.COUNTER,
-        _BY_QUEUE,
-        "Records finished because their deadline passed.",
-    ),
-    Metric(
+    _counter("penstock_leases_total", "Deliveries to workers, including redeliveries.", _BY_QUEUE),
+    _counter("penstock_deadline_exceeded_total", "Records finished because their deadline passed.", _BY_QUEUE),
+    _counter(
         "penstock_duplicates_skipped_total",
-        MetricKind.COUNTER,
-        _BY_QUEUE,
         "Records not delivered because the group had already finished one with the same idempotency key.",
+        _BY_QUEUE,
     ),
-    Metric(
+    _counter(
         "penstock_produce_duplicates_total",
-        MetricKind.COUNTER,
-        ("topic",),
         "Produce requests answered with the position of an earlier record.",
+        ("topic",),
     ),
-    Metric(
-        "penstock_dead_letters_redriven_total", MetricKind.COUNTER, ("topic",), "Dead letters sent back to their topic."
-    ),
+    _counter("penstock_dead_letters_redriven_total", "Dead letters sent back to their topic.", ("topic",)),
     # Exactly-once sinks.
-    Metric(
+    _counter(
         "penstock_sink_commits_total",
-        MetricKind.COUNTER,
-        ("result",),
         "Commits of exactly-once sinks: committed, already (the batch was committed before), refused.",
+        ("result",),
     ),
-    Metric("penstock_sink_records_total", MetricKind.COUNTER, (), "Records appended by commits of sinks."),
+    _counter("penstock_sink_records_total", "Records appended by commits of sinks."),
     # Requests and connections.
-    Metric(
+    _histogram(
         "penstock_request_seconds",
-        MetricKind.HISTOGRAM,
-        ("gateway", "api"),
         "Time from the arrival of a request to its response, including the wait of a long poll.",
+        ("gateway", "api"),
     ),
-    Metric(
-        "penstock_operations_total", MetricKind.COUNTER, ("operation", "gateway"), "Operations that callers asked for."
-    ),
-    Metric("penstock_request_errors_total", MetricKind.COUNTER, ("gateway", "reason"), "Requests refused."),
-    Metric("penstock_connections", MetricKind.GAUGE, ("gateway",), "Open connections."),
-    Metric("penstock_connections_refused_total", MetricKind.COUNTER, ("gateway",), "Connections refused by a limit."),
+    _counter("penstock_operations_total", "Operations that callers asked for.", ("operation", "gateway")),
+    _counter("penstock_request_errors_total", "Requests refused.", ("gateway", "reason")),
+    _gauge("penstock_connections", "Open connections.", ("gateway",)),
+    _counter("penstock_connections_refused_total", "Connections refused by a limit.", ("gateway",)),
     *CLUSTER_METRICS,
     # The disk and the node.
-    Metric("penstock_sync_seconds", MetricKind.HISTOGRAM, (), "Time to sync a log to the disk."),
-    Metric("penstock_sync_errors_total", MetricKind.COUNTER, (), "Syncs that failed."),
-    Metric("penstock_disk_free_bytes", MetricKind.GAUGE, (), "Free space on the disk with the data directory."),
-    Metric("penstock_build_info", MetricKind.GAUGE, ("version", "python", "node_id"), "Always 1."),
-    Metric(
+    _histogram("penstock_sync_seconds", "Time to sync a log to the disk."),
+    _counter("penstock_sync_errors_total", "Syncs that failed."),
+    _gauge("penstock_disk_free_bytes", "Free space on the disk with the data directory."),
+    _gauge("penstock_build_info", "Always 1.", ("version", "python", "node_id")),
+    _gauge(
         "penstock_series_left_out",
-        MetricKind.GAUGE,
-        ("metric",),
         "Number of series omitted because a metric exceeded its limit (a lower bound).",
+        ("metric",),
     ),
-    Metric("penstock_scrape_seconds", MetricKind.GAUGE, (), "Time to collect these metrics."),
+    _gauge("penstock_scrape_seconds", "Time to collect these metrics."),
 )
-"""All of them; ``process_*`` come from the client library."""
+"""All metrics except ``process_*``, which are those of the client library."""
