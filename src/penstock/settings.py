@@ -14,6 +14,12 @@ from penstock import limits
 from penstock.address import Address
 from penstock.types import Acks, Flush
 
+
+def about(description: str, *, ge: int | None = None, le: int | None = None) -> Meta:
+    """The description of a setting, and the bounds of a number."""
+    return Meta(description=description, ge=ge, le=le)
+
+
 WANTED = "wanted"
 """In a field's ``extra``: what a value may be, in words, where its type and bounds would not tell people."""
 
@@ -56,29 +62,28 @@ class LogLevel(Enum):
 class ServerSettings(Struct, frozen=True, kw_only=True):
     """The broker process."""
 
-    data_dir: Annotated[str, Meta(min_length=1, description="the folder for all persistent data")] = "./data"
-    node_id: Annotated[int, Meta(ge=0, le=2**31 - 1, description="the id of this node")] = 1
-    log_format: Annotated[
-        LogFormat, Meta(description="the format of the log on stderr, for people or for programs")
-    ] = LogFormat.TEXT
-    log_level: Annotated[LogLevel, Meta(description="the minimum level of log lines")] = LogLevel.INFO
+    data_dir: Annotated[str, Meta(description="the folder for all persistent data", min_length=1)] = "./data"
+    node_id: Annotated[int, about("the id of this node", ge=0, le=2**31 - 1)] = 1
+    log_format: Annotated[LogFormat, about("the format of the log on stderr, for people or for programs")] = (
+        LogFormat.TEXT
+    )
+    log_level: Annotated[LogLevel, about("the minimum level of log lines")] = LogLevel.INFO
 
 
 class ListenerSettings(Struct, frozen=True, kw_only=True):
     """Listen addresses: HOST:PORT, [IPv6]:PORT, or off. Port 0 selects a free port."""
 
-    kafka: Annotated[Address | None, Meta(description="the Kafka protocol")] = Address("127.0.0.1", 9092)
-    http: Annotated[Address | None, Meta(description="HTTP; if not set, http.host and http.port apply")] = Address(
+    kafka: Annotated[Address | None, about("the Kafka protocol")] = Address("127.0.0.1", 9092)
+    http: Annotated[Address | None, about("HTTP; if not set, http.host and http.port apply")] = Address(
         "127.0.0.1", 8080
     )
-    tcp: Annotated[Address | None, Meta(description="JSON lines over TCP")] = Address("127.0.0.1", 4040)
-    grpc: Annotated[Address | None, Meta(description="gRPC")] = Address("127.0.0.1", 50051)
-    peer: Annotated[Address | None, Meta(description="the other nodes of a cluster; used only in a cluster")] = Address(
+    tcp: Annotated[Address | None, about("JSON lines over TCP")] = Address("127.0.0.1", 4040)
+    grpc: Annotated[Address | None, about("gRPC")] = Address("127.0.0.1", 50051)
+    peer: Annotated[Address | None, about("the other nodes of a cluster; used only in a cluster")] = Address(
         "127.0.0.1", 9093
     )
     advertised_kafka: Annotated[
-        Address | None,
-        Meta(description="the address that Kafka clients receive; off: the address that they connected to"),
+        Address | None, about("the address that Kafka clients receive; off: the address that they connected to")
     ] = None
 
 
@@ -93,55 +98,41 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
             extra={WANTED: "letters, digits, dots, underscores and dashes (a-z A-Z 0-9 . _ -), at most 100 of them"},
         ),
     ] = ""
-    etcd: Annotated[
-        str, Meta(description="the addresses of etcd: HOST:PORT,HOST:PORT, or https://HOST:PORT,... for TLS")
-    ] = "127.0.0.1:2379"
-    etcd_ca: Annotated[
-        str, Meta(description="the file with the certificates of etcd's certificate authority, for TLS")
-    ] = ""
-    etcd_cert: Annotated[str, Meta(description="the file with this node's certificate for etcd, for mutual TLS")] = ""
-    etcd_key: Annotated[str, Meta(description="the file with the key of that certificate")] = ""
+    etcd: Annotated[str, about("the addresses of etcd: HOST:PORT,HOST:PORT, or https://HOST:PORT,... for TLS")] = (
+        "127.0.0.1:2379"
+    )
+    etcd_ca: Annotated[str, about("the file with the certificates of etcd's certificate authority, for TLS")] = ""
+    etcd_cert: Annotated[str, about("the file with this node's certificate for etcd, for mutual TLS")] = ""
+    etcd_key: Annotated[str, about("the file with the key of that certificate")] = ""
     advertise: Annotated[
-        str, Meta(description="the host name or address for other nodes and clients; empty: the host of each listener")
+        str, about("the host name or address for other nodes and clients; empty: the host of each listener")
     ] = ""
-    rack: Annotated[str, Meta(description="the rack of the node; replicas are spread over racks; empty: unknown")] = ""
+    rack: Annotated[str, about("the rack of the node; replicas are spread over racks; empty: unknown")] = ""
     lease_ms: Annotated[
-        int,
-        Meta(
-            ge=2_000, le=60_000, description="a node that has not renewed its lease for this long is considered failed"
-        ),
+        int, about("a node that has not renewed its lease for this long is considered failed", ge=2_000, le=60_000)
     ] = 4_000
     lag_ms_max: Annotated[
-        int, Meta(ge=100, description="a follower that has been behind for this long leaves the in-sync replicas")
+        int, about("a follower that has been behind for this long leaves the in-sync replicas", ge=100)
     ] = 10_000
-    balance_ms: Annotated[int, Meta(ge=100, description="how often leadership returns to the preferred replicas")] = (
-        300_000
-    )
+    balance_ms: Annotated[int, about("how often leadership returns to the preferred replicas", ge=100)] = 300_000
     handover_ms: Annotated[
-        int, Meta(ge=0, description="how long a stopping node waits for other nodes to take over its partitions")
+        int, about("how long a stopping node waits for other nodes to take over its partitions", ge=0)
     ] = 10_000
     reassign_bytes_per_second: Annotated[
         int,
-        Meta(
+        about(
+            "the maximum rate at which a node sends partitions that move to other nodes; in-sync replicas are not limited",
             ge=1024,
-            description="the maximum rate at which a node sends partitions that move to other nodes; in-sync replicas are not limited",
         ),
     ] = 50 * limits.MIB
     replication_factor: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=32,
-            description="in a cluster: replicas of topics created without a replication factor, and of internal topics",
+        about(
+            "in a cluster: replicas of topics created without a replication factor, and of internal topics", ge=1, le=32
         ),
     ] = 3
     min_in_sync: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=32,
-            description="the default min.insync.replicas: acks=all is refused if fewer replicas are in sync",
-        ),
+        int, about("the default min.insync.replicas: acks=all is refused if fewer replicas are in sync", ge=1, le=32)
     ] = 2
 
 
@@ -149,43 +140,30 @@ class LogSettings(Struct, frozen=True, kw_only=True):
     """How records are stored."""
 
     flush: Annotated[
-        Flush,
-        Meta(description="sync: acks=all survives a power loss; os: the kernel decides when to write, as with Kafka"),
+        Flush, about("sync: acks=all survives a power loss; os: the kernel decides when to write, as with Kafka")
     ] = Flush.SYNC
-    sync_threads: Annotated[int, Meta(ge=1, le=64, description="the number of syncs that can run in parallel")] = 4
+    sync_threads: Annotated[int, about("the number of syncs that can run in parallel", ge=1, le=64)] = 4
     checkpoint_interval_ms: Annotated[
         int,
-        Meta(
-            ge=100,
-            description="how often the recovery point is stored; shorter intervals leave less to check after a crash",
-        ),
+        about("how often the recovery point is stored; shorter intervals leave less to check after a crash", ge=100),
     ] = 60_000
     housekeeping_interval_ms: Annotated[
-        int,
-        Meta(
-            ge=10, description="how often the broker checks for records to delete or compact, and for segments to roll"
-        ),
+        int, about("how often the broker checks for records to delete or compact, and for segments to roll", ge=10)
     ] = 15_000
 
 
 class TopicSettings(Struct, frozen=True, kw_only=True):
     """Defaults for new topics."""
 
-    auto_create: Annotated[bool, Meta(description="create a topic when a client first uses it")] = True
+    auto_create: Annotated[bool, about("create a topic when a client first uses it")] = True
     partitions: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=limits.PARTITIONS_PER_TOPIC_MAX,
-            description="partitions of topics created without a number of partitions",
-        ),
+        about("partitions of topics created without a number of partitions", ge=1, le=limits.PARTITIONS_PER_TOPIC_MAX),
     ] = 1
     replication_factor: Annotated[
         int,
-        Meta(
-            ge=1,
-            le=32,
-            description="ignored in a cluster, which uses cluster.replication_factor; a single broker supports only 1",
+        about(
+            "ignored in a cluster, which uses cluster.replication_factor; a single broker supports only 1", ge=1, le=32
         ),
     ] = 1
 
@@ -193,30 +171,23 @@ class TopicSettings(Struct, frozen=True, kw_only=True):
 class GroupSettings(Struct, frozen=True, kw_only=True):
     """Consumer groups."""
 
-    session_timeout_ms_min: Annotated[
-        int, Meta(ge=1, description="the shortest session timeout that a member may request")
-    ] = 6_000
-    session_timeout_ms_max: Annotated[
-        int, Meta(ge=1, description="the longest session timeout that a member may request")
-    ] = 1_800_000
+    session_timeout_ms_min: Annotated[int, about("the shortest session timeout that a member may request", ge=1)] = (
+        6_000
+    )
+    session_timeout_ms_max: Annotated[int, about("the longest session timeout that a member may request", ge=1)] = (
+        1_800_000
+    )
     initial_rebalance_delay_ms: Annotated[
-        int,
-        Meta(
-            ge=0,
-            description="how long an empty group waits for more members before the first rebalance; tests can use 0",
-        ),
+        int, about("how long an empty group waits for more members before the first rebalance; tests can use 0", ge=0)
     ] = 3_000
-    offsets_retention_minutes: Annotated[
-        int, Meta(ge=1, description="how long the offsets of an empty group are retained")
-    ] = 10_080
+    offsets_retention_minutes: Annotated[int, about("how long the offsets of an empty group are retained", ge=1)] = (
+        10_080
+    )
     offsets_topic_partitions: Annotated[
-        int,
-        Meta(
-            ge=1, le=limits.PARTITIONS_PER_TOPIC_MAX, description="partitions of __consumer_offsets when it is created"
-        ),
+        int, about("partitions of __consumer_offsets when it is created", ge=1, le=limits.PARTITIONS_PER_TOPIC_MAX)
     ] = 16
     members_max: Annotated[
-        int, Meta(ge=1, le=limits.GROUP_MEMBERS_MAX, description="the maximum number of members of a group")
+        int, about("the maximum number of members of a group", ge=1, le=limits.GROUP_MEMBERS_MAX)
     ] = limits.GROUP_MEMBERS_MAX
 
     @property
@@ -229,67 +200,51 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
     """Limits that keep a single client from using all resources."""
 
     request_bytes_max: Annotated[
-        int, Meta(ge=1024, le=2**31 - 1, description="the largest request; a larger one closes the connection")
+        int, about("the largest request; a larger one closes the connection", ge=1024, le=2**31 - 1)
     ] = limits.REQUEST_BYTES_MAX
-    connections_max: Annotated[int, Meta(ge=1, description="the maximum number of open connections")] = (
-        limits.CONNECTIONS_MAX
+    connections_max: Annotated[int, about("the maximum number of open connections", ge=1)] = limits.CONNECTIONS_MAX
+    connection_idle_ms_max: Annotated[int, about("an idle connection is closed after this time", ge=1000)] = (
+        limits.CONNECTION_IDLE_MS_MAX
     )
-    connection_idle_ms_max: Annotated[
-        int, Meta(ge=1000, description="an idle connection is closed after this time")
-    ] = limits.CONNECTION_IDLE_MS_MAX
     connection_pending_requests_max: Annotated[
-        int, Meta(ge=1, description="unanswered requests on a connection before the broker stops reading from it")
+        int, about("unanswered requests on a connection before the broker stops reading from it", ge=1)
     ] = limits.CONNECTION_PENDING_REQUESTS_MAX
     connection_pending_output_bytes_max: Annotated[
-        int, Meta(ge=1024, description="unread response bytes of a slow client before the broker stops reading from it")
+        int, about("unread response bytes of a slow client before the broker stops reading from it", ge=1024)
     ] = limits.CONNECTION_PENDING_OUTPUT_BYTES_MAX
-    fetch_bytes_max: Annotated[
-        int, Meta(ge=1024, description="the largest fetch response, regardless of the request")
-    ] = limits.FETCH_BYTES_MAX
-    fetch_sessions_max: Annotated[int, Meta(ge=0, description="the maximum number of fetch sessions")] = (
-        limits.FETCH_SESSIONS_MAX
+    fetch_bytes_max: Annotated[int, about("the largest fetch response, regardless of the request", ge=1024)] = (
+        limits.FETCH_BYTES_MAX
     )
-    topics_max: Annotated[int, Meta(ge=1, le=limits.TOPICS_MAX, description="the maximum number of topics")] = (
-        limits.TOPICS_MAX
-    )
+    fetch_sessions_max: Annotated[int, about("the maximum number of fetch sessions", ge=0)] = limits.FETCH_SESSIONS_MAX
+    topics_max: Annotated[int, about("the maximum number of topics", ge=1, le=limits.TOPICS_MAX)] = limits.TOPICS_MAX
     partitions_max: Annotated[
-        int, Meta(ge=1, le=limits.PARTITIONS_MAX, description="the maximum number of partitions in all topics")
+        int, about("the maximum number of partitions in all topics", ge=1, le=limits.PARTITIONS_MAX)
     ] = limits.PARTITIONS_MAX
 
 
 class QueueSettings(Struct, frozen=True, kw_only=True):
     """Queues: topics consumed with leases. A record can override the settings of its retries."""
 
-    lease_ms: Annotated[int, Meta(ge=1, description="default duration of a lease")] = 2_000
-    lease_ms_max: Annotated[int, Meta(ge=1, description="the longest lease that a worker may request")] = 12 * 3_600_000
+    lease_ms: Annotated[int, about("default duration of a lease", ge=1)] = 2_000
+    lease_ms_max: Annotated[int, about("the longest lease that a worker may request", ge=1)] = 12 * 3_600_000
     in_flight_max: Annotated[
-        int, Meta(ge=1, le=limits.QUEUE_IN_FLIGHT_MAX, description="maximum number of in-flight records per queue")
+        int, about("maximum number of in-flight records per queue", ge=1, le=limits.QUEUE_IN_FLIGHT_MAX)
     ] = 10_000
     worker_in_flight: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=limits.QUEUE_IN_FLIGHT_MAX,
-            description="default maximum number of in-flight records per worker",
-        ),
+        int, about("default maximum number of in-flight records per worker", ge=1, le=limits.QUEUE_IN_FLIGHT_MAX)
     ] = 16
     max_attempts: Annotated[
-        int, Meta(ge=0, le=65_535, description="attempts before a record becomes a dead letter; 0: no limit")
+        int, about("attempts before a record becomes a dead letter; 0: no limit", ge=0, le=65_535)
     ] = 0
-    backoff_ms: Annotated[
-        int, Meta(ge=0, description="the backoff after the first nack; it doubles with each attempt")
-    ] = 100
-    max_backoff_ms: Annotated[int, Meta(ge=0, description="the longest backoff; 0: no limit")] = 60_000
+    backoff_ms: Annotated[int, about("the backoff after the first nack; it doubles with each attempt", ge=0)] = 100
+    max_backoff_ms: Annotated[int, about("the longest backoff; 0: no limit", ge=0)] = 60_000
     idempotency_ms: Annotated[
-        int, Meta(ge=1_000, description="how long idempotency keys are remembered, for producers and for groups")
+        int, about("how long idempotency keys are remembered, for producers and for groups", ge=1_000)
     ] = 600_000
     backlog_records_max: Annotated[
-        int,
-        Meta(
-            ge=0, description="backlog of unconsumed records per partition above which /v1/produce returns 429; 0: off"
-        ),
+        int, about("backlog of unconsumed records per partition above which /v1/produce returns 429; 0: off", ge=0)
     ] = 0
-    backlog_bytes_max: Annotated[int, Meta(ge=0, description="the same limit in bytes; 0: off")] = 0
+    backlog_bytes_max: Annotated[int, about("the same limit in bytes; 0: off", ge=0)] = 0
 
 
 class SinkSettings(Struct, frozen=True, kw_only=True):
@@ -297,41 +252,39 @@ class SinkSettings(Struct, frozen=True, kw_only=True):
 
     staging_idle_ms: Annotated[
         int,
-        Meta(
+        about(
+            "a staging topic that is not used for this long is deleted; the last batch of its sink is remembered",
             ge=1_000,
-            description="a staging topic that is not used for this long is deleted; the last batch of its sink is remembered",
         ),
     ] = 7 * 24 * 3_600_000
     remember_ms: Annotated[
         int,
-        Meta(
+        about(
+            "a sink that is not used for this long is forgotten with its last batch; a client can request a shorter time when it opens the sink",
             ge=1_000,
-            description="a sink that is not used for this long is forgotten with its last batch; a client can request a shorter time when it opens the sink",
         ),
     ] = 30 * 24 * 3_600_000
-    sinks_max: Annotated[int, Meta(ge=1, le=limits.SINKS_MAX, description="the maximum number of sinks")] = (
-        limits.SINKS_MAX
-    )
+    sinks_max: Annotated[int, about("the maximum number of sinks", ge=1, le=limits.SINKS_MAX)] = limits.SINKS_MAX
 
 
 class TcpSettings(Struct, frozen=True, kw_only=True):
     """JSON lines over TCP."""
 
     line_bytes_max: Annotated[
-        int, Meta(ge=1024, le=limits.REQUEST_BYTES_MAX, description="the longest line; a longer one is skipped")
+        int, about("the longest line; a longer one is skipped", ge=1024, le=limits.REQUEST_BYTES_MAX)
     ] = limits.TCP_LINE_BYTES_MAX
     session_timeout_ms: Annotated[
-        int, Meta(ge=1, description="a consumer without a heartbeat for this long is removed from its group")
+        int, about("a consumer without a heartbeat for this long is removed from its group", ge=1)
     ] = 10_000
 
 
 class GrpcSettings(Struct, frozen=True, kw_only=True):
     """gRPC."""
 
-    message_bytes_max: Annotated[
-        int, Meta(ge=1024, le=limits.REQUEST_BYTES_MAX, description="the largest request message")
-    ] = limits.GRPC_MESSAGE_BYTES_MAX
-    streams_max: Annotated[int, Meta(ge=1, description="the maximum number of open calls, including subscriptions")] = (
+    message_bytes_max: Annotated[int, about("the largest request message", ge=1024, le=limits.REQUEST_BYTES_MAX)] = (
+        limits.GRPC_MESSAGE_BYTES_MAX
+    )
+    streams_max: Annotated[int, about("the maximum number of open calls, including subscriptions", ge=1)] = (
         limits.GRPC_STREAMS_MAX
     )
 
@@ -339,48 +292,35 @@ class GrpcSettings(Struct, frozen=True, kw_only=True):
 class HttpSettings(Struct, frozen=True, kw_only=True):
     """The HTTP API for topics, messages and consumers."""
 
-    host: Annotated[str, Meta(min_length=1, description="the host, if listeners.http is not set")] = "127.0.0.1"
-    port: Annotated[int, Meta(ge=0, le=65_535, description="the port, if listeners.http is not set")] = 8080
+    host: Annotated[str, Meta(description="the host, if listeners.http is not set", min_length=1)] = "127.0.0.1"
+    port: Annotated[int, about("the port, if listeners.http is not set", ge=0, le=65_535)] = 8080
     default_partitions: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=limits.PARTITIONS_PER_TOPIC_MAX,
-            description="default number of partitions of topics created over HTTP",
-        ),
+        int, about("default number of partitions of topics created over HTTP", ge=1, le=limits.PARTITIONS_PER_TOPIC_MAX)
     ] = 4
     default_replication_factor: Annotated[
         int,
-        Meta(
+        about(
+            "default replication factor of topics created over HTTP; in a cluster, 1 means cluster.replication_factor",
             ge=1,
             le=32,
-            description="default replication factor of topics created over HTTP; in a cluster, 1 means cluster.replication_factor",
         ),
     ] = 1
     default_retention_seconds: Annotated[
-        int, Meta(ge=-1, description="default retention time of topics created over HTTP; -1: forever")
+        int, about("default retention time of topics created over HTTP; -1: forever", ge=-1)
     ] = 604_800
     default_retention_bytes: Annotated[
-        int, Meta(ge=-1, description="default retention size per partition of topics created over HTTP; -1: no limit")
+        int, about("default retention size per partition of topics created over HTTP; -1: no limit", ge=-1)
     ] = 1_073_741_824
-    acks: Annotated[Acks, Meta(description="default acks for publishers that do not specify it")] = Acks.LEADER
-    retries: Annotated[int, Meta(ge=0, le=100, description="the number of retries of a failed publish")] = 3
-    retry_backoff_ms: Annotated[int, Meta(ge=0, description="the wait before each retry")] = 100
-    max_poll_records: Annotated[
-        int, Meta(ge=1, le=100_000, description="the maximum number of messages in a response")
-    ] = 500
-    session_timeout_ms: Annotated[
-        int, Meta(ge=1, description="a consumer without a heartbeat for this long is removed")
-    ] = 30_000
-    request_timeout_ms: Annotated[int, Meta(ge=1, description="a request that waits longer than this is refused")] = (
-        30_000
-    )
+    acks: Annotated[Acks, about("default acks for publishers that do not specify it")] = Acks.LEADER
+    retries: Annotated[int, about("the number of retries of a failed publish", ge=0, le=100)] = 3
+    retry_backoff_ms: Annotated[int, about("the wait before each retry", ge=0)] = 100
+    max_poll_records: Annotated[int, about("the maximum number of messages in a response", ge=1, le=100_000)] = 500
+    session_timeout_ms: Annotated[int, about("a consumer without a heartbeat for this long is removed", ge=1)] = 30_000
+    request_timeout_ms: Annotated[int, about("a request that waits longer than this is refused", ge=1)] = 30_000
     body_bytes_max: Annotated[
-        int, Meta(ge=1024, le=limits.REQUEST_BYTES_MAX, description="the largest body; a larger one is refused")
+        int, about("the largest body; a larger one is refused", ge=1024, le=limits.REQUEST_BYTES_MAX)
     ] = limits.HTTP_BODY_BYTES_MAX
-    connections_max: Annotated[int, Meta(ge=1, description="the maximum number of open connections")] = (
-        limits.HTTP_CONNECTIONS_MAX
-    )
+    connections_max: Annotated[int, about("the maximum number of open connections", ge=1)] = limits.HTTP_CONNECTIONS_MAX
 
 
 class Settings(Struct, frozen=True, kw_only=True):
