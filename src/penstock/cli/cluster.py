@@ -103,7 +103,7 @@ def status(
     Shows nodes, the controller, etcd, problems, and what to do about them. Exits with 1 if a partition is offline or etcd cannot be reached.
     """
     with status_client(http, timeout) as client:
-        found = cluster_moves.with_progress(client.cluster(), timeout)
+        found = cluster_moves.status_with_progress(client)
     if output is not Format.TABLE:
         emit_one(found, output)
     else:
@@ -148,7 +148,7 @@ def reassign(
         raise Failure("Name what to move: TOPIC, or TOPIC/PARTITION such as orders/0", Exit.USAGE)
     with connected(bootstrap, timeout) as cluster:
         if listing:
-            cluster_moves.show(cluster, places or [], output, timeout, watch=watch)
+            cluster_moves.show(cluster, places or [], output, watch=watch)
             return
         if cancel:
             cluster_moves.cancel(cluster, places or [], output, yes=yes, dry_run=dry_run)
@@ -162,10 +162,9 @@ def reassign(
                 yes=yes,
                 dry_run=dry_run,
                 watch=watch,
-                timeout=timeout,
             )
         if watch and not dry_run:
-            cluster_moves.follow(cluster, timeout)
+            cluster_moves.follow(cluster)
 
 
 @app.command("elect")
@@ -189,9 +188,9 @@ def elect(
     """
     with connected(bootstrap, timeout) as cluster:
         if dry_run:
-            cluster_moves.show_elections(cluster, places, output, unclean=unclean, timeout=timeout)
+            cluster_moves.show_elections(cluster, places, output, unclean=unclean)
         else:
-            cluster_moves.elect(cluster, places, output, unclean=unclean, yes=yes, timeout=timeout)
+            cluster_moves.elect(cluster, places, output, unclean=unclean, yes=yes)
 
 
 @app.command("drain")

@@ -20,13 +20,14 @@ from penstock.cli.cluster_plan import (
 )
 from penstock.cli.cluster_view import MOVE_COLUMNS, move_row
 from penstock.cli.failures import Exit, Failure, complain, note
-from penstock.cli.options import ask_about_plan, status_client
+from penstock.cli.options import ask_about_plan
 from penstock.cli.output import Format, Row, emit, picked, print_table
 
 if TYPE_CHECKING:
     from penstock.client import Cluster, PartitionInfo
     from penstock.client.errors import BrokerRefused
     from penstock.client.moves import Outcome
+    from penstock.client.status import StatusClient
     from penstock.operations.cluster import ClusterDescription, PartitionMove
 
 LOOK_SECONDS: Final = 0.5
@@ -49,12 +50,11 @@ def move(
     yes: bool,
     dry_run: bool,
     watch: bool,
-    timeout: float,
 ) -> bool:
     """Show the plan, ask, and start the moves; whether any was started."""
     from penstock.client.moves import Moves
 
-    planned = _planned(cluster, places, to, count, timeout)
+    planned = _planned(cluster, places, to, count)
     changes = [each for each in planned if each.is_change]
     if output is Format.TABLE:
         print_table([each.row() for each in planned], PLAN_COLUMNS)
@@ -74,14 +74,12 @@ def move(
     return True
 
 
-def _planned(
-    cluster: "Cluster", places: list[str], to: str | None, count: int | None, timeout: float
-) -> list[PlannedPartition]:
+def _planned(cluster: "Cluster", places: list[str], to: str | None, count: int | None) -> list[PlannedPartition]:
     nodes = None if to is None else parse_nodes(to, "--to")
     info = cluster.describe(None)
     places, why = together(info, places)
     partitions = chosen(info, places)
-    status = _status(cluster, timeout, UNDONE)
+    status = _status(cluster, UNDONE)
     if status is not None and status.is_alone and (count or len(nodes or ())) > 1:
         raise Failure(f"This broker runs alone, so no other node can have a replica. {UNDONE}.")
     draining = _draining(status)
@@ -97,14 +95,15 @@ def _planned(
     return plan_count(info, partitions, count, draining)
 
 
-def _status(cluster: "Cluster", timeout: float, undone: str) -> "ClusterDescription | None":
+def _status(cluster: "Cluster", undone: str) -> "ClusterDescription | None":
     """The status of the cluster; None if no node answers. A failure if etcd is unavailable."""
     from penstock.client.errors import ClientError
 
     try:
         from penstock.client.discovery import http_addresses
+        from penstock.client.status import StatusClient
 
-        with status_client(http_addresses(cluster), timeout) as client:
+        with StatusClient(http_addresses(cluster), timeout_ms=cluster.timeout_ms) as client:
             status = client.cluster()
     except ClientError:
         return None
@@ -178,20 +177,20 @@ def cancel(cluster: "Cluster", places: list[str], output: Format, *, yes: bool, 
     fail_on(done)
 
 
-def show(cluster: "Cluster", places: list[str], output: Format, timeout: float, *, watch: bool) -> None:
+def show(cluster: "Cluster", places: list[str], output: Format, *, watch: bool) -> None:
     """Show moves in progress."""
     wanted = {parse_place(text) for text in places}
-    found = [each for each in _moves(cluster, timeout) if _is_wanted((each.topic, each.partition), wanted)]
+    found = [each for each in _moves(cluster) if _is_wanted((each.topic, each.partition), wanted)]
     emit([move_row(each) for each in found], MOVE_COLUMNS, output, nothing="No partition is being moved")
     if watch and found:
-        follow(cluster, timeout)
+        follow(cluster)
 
 
 def _is_wanted(place: tuple[str, int], wanted: set[tuple[str, int | None]]) -> bool:
     return not wanted or (place[0], None) in wanted or place in wanted
 
 
-def _moves(cluster: "Cluster", timeout: float) -> "list[PartitionMove]":
+def _moves(cluster: "Cluster") -> "list[PartitionMove]":
     """All moves, with their progress where their leaders answer."""
     from penstock.client.errors import ClientError
     from penstock.client.moves import Moves
@@ -202,19 +201,20 @@ def _moves(cluster: "Cluster", timeout: float) -> "list[PartitionMove]":
     known: dict[tuple[str, int], PartitionMove] = {}
     try:
         from penstock.client.discovery import http_addresses
+        from penstock.client.status import StatusClient
 
-        with status_client(http_addresses(cluster), timeout) as client:
-            known = {(each.topic, each.partition): each for each in with_progress(client.cluster(), timeout).moves}
+        with StatusClient(http_addresses(cluster), timeout_ms=cluster.timeout_ms) as client:
+            known = {(each.topic, each.partition): each for each in status_with_progress(client).moves}
     except ClientError:
         # Without HTTP their progress is not known.
         pass
     return [known.get((each.topic, each.partition), each) for each in moves]
 
 
-def follow(cluster: "Cluster", timeout: float) -> None:
+def follow(cluster: "Cluster") -> None:
     """Show the progress of the moves until there are none."""
     told: dict[tuple[str, int], str] = {}
-    while moves := _moves(cluster, timeout):
+    while moves := _moves(cluster):
         for each in moves:
             target = ",".join(str(node) for node in each.replicas if node not in each.removing)
             text = f"{each.topic}/{each.partition} to {target}: " + (
@@ -227,12 +227,14 @@ def follow(cluster: "Cluster", timeout: float) -> None:
     note("All moves are finished")
 
 
-def with_progress(found: "ClusterDescription", timeout: float) -> "ClusterDescription":
-    """The same status, with the progress of moves that other nodes lead, as far as these answer."""
+def status_with_progress(client: "StatusClient") -> "ClusterDescription":
+    """The status of the cluster, with the progress of moves that other nodes lead, as far as these answer."""
     from msgspec.structs import replace
 
     from penstock.client.errors import ClientError
+    from penstock.client.status import StatusClient
 
+    found = client.cluster()
     listeners = {node.node: node.listeners.get("http") for node in found.nodes}
     unknown = {move.leader for move in found.moves if move.copied is None}
     known: dict[tuple[str, int], PartitionMove] = {}
@@ -241,8 +243,8 @@ def with_progress(found: "ClusterDescription", timeout: float) -> "ClusterDescri
         if address is None:
             continue
         try:
-            with status_client(address, timeout) as client:
-                theirs = client.cluster().moves
+            with StatusClient(address, timeout_ms=client.timeout_ms) as other:
+                theirs = other.cluster().moves
         except ClientError:
             continue
         known.update({(move.topic, move.partition): move for move in theirs if move.copied is not None})
@@ -256,15 +258,13 @@ ELECT_COLUMNS: Final = ("topic", "partition", "result")
 WELL: Final = "All partitions are led by their preferred replicas"
 
 
-def elect(
-    cluster: "Cluster", places: list[str] | None, output: Format, *, unclean: bool, yes: bool, timeout: float
-) -> None:
+def elect(cluster: "Cluster", places: list[str] | None, output: Format, *, unclean: bool, yes: bool) -> None:
     """Elect leaders; ask first if records may be lost."""
     from penstock.client.errors import ELECTION_NOT_NEEDED
     from penstock.client.moves import Moves
 
     partitions = list(chosen(cluster.describe(None), places)) if places else None
-    _status(cluster, timeout, UNELECTED)
+    _status(cluster, UNELECTED)
     if unclean:
         what = "these partitions" if places else "every partition that is offline"
         ask_about_plan(
@@ -287,13 +287,11 @@ def elect(
     fail_on(rest)
 
 
-def show_elections(
-    cluster: "Cluster", places: list[str] | None, output: Format, *, unclean: bool, timeout: float
-) -> None:
+def show_elections(cluster: "Cluster", places: list[str] | None, output: Format, *, unclean: bool) -> None:
     """What :func:`elect` would do: partitions that the preferred replica could lead but does not, or that have no leader."""
     info = cluster.describe(None)
     found = chosen(info, places or info.topics)
-    draining = _draining(_status(cluster, timeout, UNELECTED))
+    draining = _draining(_status(cluster, UNELECTED))
     rows: list[Row] = []
     refused = []
     for (topic, index), now in found.items():

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.client import Cluster, ConsumerRecord, TopicPartition
 
 POLL_MS: Final = 500
-FOR_EVER_S: Final = float("inf")
+FOREVER_S: Final = float("inf")
 
 Batches = Generator[list["ConsumerRecord"], None, None]
 """Records as they arrive, some at a time."""
@@ -102,7 +102,7 @@ def consume(
 
     Starts at the earliest record, or with --group at the committed offsets, and stops at the end.
     """
-    wait_s = wait if wait is not None else FOR_EVER_S if follow else 0.0
+    wait_s = wait if wait is not None else FOREVER_S if follow else 0.0
     wanted = _Query(topic, start or "earliest", last, partition or [], group, count, wait_s)
     _run(wanted, output, key_separator, bootstrap, timeout)
 
@@ -124,7 +124,7 @@ def tail(
 
     With --last N, prints the last N existing records first.
     """
-    wait_s = FOR_EVER_S if wait is None else wait
+    wait_s = FOREVER_S if wait is None else wait
     wanted = _Query(topic, start or "latest", last, partition or [], group, count, wait_s)
     _run(wanted, output, key_separator, bootstrap, timeout)
 

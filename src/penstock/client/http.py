@@ -251,6 +251,7 @@ class HttpClient:
 
     def __init__(self, address: str = HTTP_DEFAULT, *, timeout_ms: int = TIMEOUT_MS) -> None:
         self._http = HttpConnection(address, timeout_ms=timeout_ms)
+        self.timeout_ms: Final = timeout_ms
 
     def connect(self) -> None:
         """Connect now instead of with the first request."""

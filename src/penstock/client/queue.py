@@ -86,7 +86,6 @@ class QueueClient(HttpClient):
         super().__init__(address, timeout_ms=timeout_ms)
         self.owner: Final = owner or f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
         self._address = address
-        self._timeout_ms = timeout_ms
 
     # -- workers
 
@@ -126,7 +125,7 @@ class QueueClient(HttpClient):
         query["max_in_flight"] = max_in_flight
         if release_on_disconnect:
             query["release_on_disconnect"] = "true"
-        connection = HttpConnection(self._address, timeout_ms=self._timeout_ms)
+        connection = HttpConnection(self._address, timeout_ms=self.timeout_ms)
         with closing(connection.stream("GET", "/v1/consume", _RecordBody, query=query)) as bodies:
             for body in bodies:
                 yield _leased(body, group, self.owner)
