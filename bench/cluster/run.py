@@ -22,8 +22,8 @@ from bench.results import Result
 from bench.saying import fail, machine, say
 from penstock.bench.context import Endpoints, Options
 from penstock.bench.faults import BenchError
-from penstock.bench.kafka import first_address
 from penstock.bench.run import cases_of, run_case, select
+from penstock.client.cluster import parse_bootstrap
 
 WORKLOADS = ("produce-16k", "single-64", "single-16x16", "single-1", "fetch-16k")
 _FETCHED_BYTES_MAX = 32 << 20
@@ -115,7 +115,7 @@ def _round(plan: ClusterPlan, systems: list[System], flush: Flush, turn: int, re
         # Each comes first in turn, so that no system always finds the same state of the disk.
         for system in systems[turn % len(systems) :] + systems[: turn % len(systems)]:
             try:
-                row = run_case(case, Endpoints(first_address(system.bootstrap())), None, options)
+                row = run_case(case, Endpoints(parse_bootstrap(system.bootstrap())[0]), None, options)
             except BenchError as error:
                 fail(report.failures, f"{system.title}, {case.id}, flush = {flush.value}: {error}")
                 continue

@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 
 from bench.peers.base import KafkaProtocolPeer
-from penstock.address import Address
+from penstock.address import Address, parse_address
 from penstock.bench.context import Endpoints
 from penstock.bench.faults import BenchError
-from penstock.bench.kafka import first_address
 
 _COMMAND = Path(sys.executable).with_name("penstock")
 _READY = re.compile(rb"^penstock ready (.+)$", re.MULTILINE)
@@ -54,7 +53,7 @@ class Penstock(KafkaProtocolPeer):
         if not ready:
             raise BenchError("Penstock is not ready yet")
         places = dict(place.split("=", 1) for place in ready[1].decode().split())
-        found = {name: first_address(text) for name, text in places.items() if text != "off"}
+        found = {name: parse_address(text) for name, text in places.items() if text != "off"}
         return Endpoints(found["kafka"], *(found.get(name) for name in _GATEWAYS))
 
 

@@ -6,10 +6,11 @@ import json
 
 import pytest
 
+from penstock.address import parse_address
 from penstock.bench.context import Case, Context, Endpoints, Kind, Options
 from penstock.bench.gateways.queue import GROUP
 from penstock.bench.gateways.workloads import GATEWAY_WORKLOADS
-from penstock.bench.kafka import create_topic, first_address
+from penstock.bench.kafka import create_topic
 from penstock.bench.run import run_case
 from penstock.client import Cluster
 from penstock.testing.process import BrokerProcess
@@ -43,7 +44,7 @@ def broker(tmp_path_factory):
 
 @pytest.fixture
 def endpoints(broker):
-    return Endpoints(*(first_address(broker.addresses[name]) for name in ("kafka", "http", "tcp", "grpc")))
+    return Endpoints(*(parse_address(broker.addresses[name]) for name in ("kafka", "http", "tcp", "grpc")))
 
 
 def run_on_a_topic_that_stays(name, endpoints, broker):

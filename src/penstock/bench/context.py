@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from penstock.bench.pump import Pump
     from penstock.client import Cluster
 
-DELIVERY_RATE_PER_S = 1000
-
 
 class Kind(Enum):
     """What a workload does; the tables choose by it which numbers they show."""

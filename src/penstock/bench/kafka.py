@@ -10,7 +10,7 @@ import socket
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.address import Address, parse_address
+from penstock.address import Address
 from penstock.bench.faults import BenchError
 from penstock.client import Admin, At, Cluster, list_offsets
 from penstock.records.builder import BatchBuilder
@@ -42,17 +42,6 @@ FETCH_VERSION_MAX = 12
 _ACKS = {"1": 1, "all": -1}
 _CONNECT_S_MAX = 10.0
 _READY_MS_MAX = 60_000
-
-
-def first_address(text: str) -> Address:
-    """Read `HOST:PORT`; of a list with commas, the first."""
-    try:
-        address = parse_address(text.partition(",")[0])
-    except ValueError as error:
-        raise BenchError(f"{error}; write HOST:PORT, for example 127.0.0.1:9092") from error
-    if address.port == 0:
-        raise BenchError(f"{text!r} has port 0, which cannot be connected to; write for example 127.0.0.1:9092")
-    return address
 
 
 def connect(address: Address) -> socket.socket:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.client.cluster import Cluster, ClusterInfo, TopicInfo, TopicPartition
+from penstock.client.cluster import Cluster, TopicInfo, TopicPartition
 from penstock.client.connection import Connection
 from penstock.client.errors import TOPIC_ALREADY_EXISTS, check
 
@@ -42,10 +42,6 @@ class Admin:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-
-    def cluster_info(self) -> ClusterInfo:
-        """The brokers and all topics."""
-        return self._cluster.describe(None)
 
     def topics(self) -> list[TopicInfo]:
         """Every topic, by name."""
@@ -146,7 +142,7 @@ class Admin:
 
         return self._described_configs(RESOURCE_BROKER, chosen)
 
-    def alter_configs(self, topic: str, changes: Mapping[str, str | None], *, validate_only: bool = False) -> None:
+    def alter_configs(self, topic: str, changes: Mapping[str, str | None]) -> None:
         """Set configs of a topic; None restores the default. Other configs do not change."""
         from penstock.wire.kafka.incremental_alter_configs_generated import (
             IncrementalAlterConfigsRequest,
@@ -164,7 +160,7 @@ class Admin:
         resource = IncrementalAlterConfigsRequestResource(
             resource_type=RESOURCE_TOPIC, resource_name=topic, configs=configs
         )
-        request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
+        request = IncrementalAlterConfigsRequest(resources=[resource])
 
         def attempt() -> None:
             for result in self._cluster.controller().call(request, IncrementalAlterConfigsResponse).responses:

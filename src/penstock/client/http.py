@@ -253,10 +253,6 @@ class HttpClient:
         self._http = HttpConnection(address, timeout_ms=timeout_ms)
         self.timeout_ms: Final = timeout_ms
 
-    def connect(self) -> None:
-        """Connect now instead of with the first request."""
-        self._http.connect()
-
     def close(self) -> None:
         """Close the connection."""
         self._http.close()

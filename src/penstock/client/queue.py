@@ -18,10 +18,9 @@ from penstock.client.http import HTTP_DEFAULT, TIMEOUT_MS, Fields, HttpClient, H
 from penstock.text import bytes_of, text_of
 
 
-class _RecordBody(msgspec.Struct):
-    """A record in a response of ``/v1``."""
+class RecordBody(msgspec.Struct, frozen=True, kw_only=True):
+    """What all records in responses of ``/v1`` have. Bytes that are not text are base64, with their encoding beside them."""
 
-    topic: str
     partition: int
     offset: int
     attempts: int
@@ -30,10 +29,14 @@ class _RecordBody(msgspec.Struct):
     value: str | None = None
     last_error: str = ""
     envelope: dict[str, object] = {}
+    headers: dict[str, str | None] = {}
     encoding: str | None = None
     key_encoding: str | None = None
-    headers: dict[str, str | None] = {}
     header_encodings: dict[str, str] = {}
+
+
+class _LeasedBody(RecordBody, frozen=True, kw_only=True):
+    topic: str
     lease_until_ms: int | None = None
 
 
@@ -76,7 +79,7 @@ class _Created(msgspec.Struct):
 
 
 class _Leased(msgspec.Struct):
-    records: list[_RecordBody]
+    records: list[_LeasedBody]
 
 
 class QueueClient(HttpClient):
@@ -126,7 +129,7 @@ class QueueClient(HttpClient):
         if release_on_disconnect:
             query["release_on_disconnect"] = "true"
         connection = HttpConnection(self._address, timeout_ms=self.timeout_ms)
-        with closing(connection.stream("GET", "/v1/consume", _RecordBody, query=query)) as bodies:
+        with closing(connection.stream("GET", "/v1/consume", _LeasedBody, query=query)) as bodies:
             for body in bodies:
                 yield _leased(body, group, self.owner)
 
@@ -221,7 +224,7 @@ class QueueClient(HttpClient):
         return self._http.post("/v1/produce", body, Produced)
 
 
-def _leased(body: _RecordBody, group: str, owner: str) -> LeasedRecord:
+def _leased(body: _LeasedBody, group: str, owner: str) -> LeasedRecord:
     return LeasedRecord(
         topic=body.topic,
         partition=body.partition,

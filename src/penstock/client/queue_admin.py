@@ -10,27 +10,18 @@ import msgspec
 
 from penstock.client.errors import ConnectionLost, RequestRefused
 from penstock.client.http import Fields, HttpClient, v1_path
+from penstock.client.queue import RecordBody
 from penstock.operations.dead_letters import DeadLetterTopic, Progress, RedrivePlan
 from penstock.operations.queues import KnownStates, QueueStatus
 
 
-class PeekedRecord(msgspec.Struct, frozen=True):
+class PeekedRecord(RecordBody, frozen=True, kw_only=True):
     """An unfinished record of a queue."""
 
     topic: str
-    partition: int
-    offset: int
     state: str
-    attempts: int
-    timestamp: int
-    key: str = ""
-    value: str | None = None
-    last_error: str = ""
     owner: str | None = None
     until_ms: int | None = None
-    envelope: dict[str, object] = {}
-    encoding: str | None = None
-    key_encoding: str | None = None
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -49,27 +40,15 @@ class Explanation(msgspec.Struct, frozen=True):
     last_error: str | None = None
 
 
-class DeadLetter(msgspec.Struct, frozen=True):
+class DeadLetter(RecordBody, frozen=True, kw_only=True):
     """A record of a dead-letter topic."""
 
     dead_letter_topic: str
-    partition: int
-    offset: int
     original_topic: str
     original_partition: int
     original_offset: int | None
     original_group: str | None
-    attempts: int
-    last_error: str
     routed_at_ms: int
-    timestamp: int
-    key: str = ""
-    value: str | None = None
-    envelope: dict[str, object] = {}
-    headers: dict[str, str | None] = {}
-    encoding: str | None = None
-    key_encoding: str | None = None
-    header_encodings: dict[str, str] = {}
 
 
 class Chosen(msgspec.Struct, frozen=True):

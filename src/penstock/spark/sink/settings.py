@@ -10,10 +10,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from penstock.client.batches import Acks
 from penstock.records.batch import Compression
 from penstock.spark.errors import OptionError
 from penstock.spark.options import SparkOptions, options_of
+from penstock.types import Acks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,9 +12,10 @@ from uuid import UUID
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from penstock.client.batches import Acks, BatchSender
+from penstock.client.batches import BatchSender
 from penstock.client.errors import BatchTooLarge, ClientError
 from penstock.operations.sinks import SinkPart
+from penstock.types import Acks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,10 +4,10 @@ import pickle
 
 import pytest
 
-from penstock.client.batches import Acks
 from penstock.records.batch import Compression
 from penstock.spark.errors import OptionError
 from penstock.spark.sink.settings import settings_of
+from penstock.types import Acks
 
 
 def test_nothing_needs_to_be_said() -> None:
