@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from penstock.bench.context import Context, Kind, Workload
+from penstock.bench.context import RowContext, Workload, WorkloadKind
 from penstock.bench.faults import BenchError
 from penstock.bench.lanes import preload
 from penstock.bench.rows import Meter, Row
@@ -50,7 +50,7 @@ def _package() -> ModuleType:
         ) from error
 
 
-def _produced(context: Context, stretch: Callable[[float, int], int]) -> Row:
+def _produced(context: RowContext, stretch: Callable[[float, int], int]) -> Row:
     """Warm up, then measure how many records `stretch` delivers in this many seconds, of at most this many."""
     options = context.options
     records_max = options.requests_max()
@@ -65,7 +65,7 @@ def _produced(context: Context, stretch: Callable[[float, int], int]) -> Row:
 
 
 def _consumed(
-    context: Context, partitions: int, records: int, rewind: Callable[[], None], take: Callable[[], int]
+    context: RowContext, partitions: int, records: int, rewind: Callable[[], None], take: Callable[[], int]
 ) -> Row:
     """Warm up, then count what `take` gives until the time is up, from the beginning again whenever all was read."""
 
@@ -94,7 +94,7 @@ def _consumed(
     return context.row(meter, records=stretch(context.options.seconds))
 
 
-def _stored(context: Context) -> tuple[int, int]:
+def _stored(context: RowContext) -> tuple[int, int]:
     """Fill the topic for a consumer; how many partitions it has, and how many records each."""
     options, partitions = context.options, len(context.topic.leaders)
     batch, records = context.batch(context.workload.batch_bytes)
@@ -103,7 +103,7 @@ def _stored(context: Context) -> tuple[int, int]:
     return partitions, count * records
 
 
-def _producer_settings(context: Context) -> dict[str, str]:
+def _producer_settings(context: RowContext) -> dict[str, str]:
     return {
         "bootstrap.servers": str(context.endpoints.kafka),
         "acks": str(context.acks),
@@ -111,7 +111,7 @@ def _producer_settings(context: Context) -> dict[str, str]:
     }
 
 
-def _consumer_settings(context: Context) -> dict[str, str]:
+def _consumer_settings(context: RowContext) -> dict[str, str]:
     return {
         "bootstrap.servers": str(context.endpoints.kafka),
         "queued.min.messages": str(_QUEUE_RECORDS),
@@ -122,7 +122,7 @@ def _consumer_settings(context: Context) -> dict[str, str]:
 # By the Python classes.
 
 
-def produce_by_python(context: Context) -> Row:
+def produce_by_python(context: RowContext) -> Row:
     """Produce record by record."""
     producer: Any = _package().Producer(_producer_settings(context))
     failures: list[str] = []
@@ -152,7 +152,7 @@ def produce_by_python(context: Context) -> Row:
     return _produced(context, stretch)
 
 
-def consume_by_python(context: Context) -> Row:
+def consume_by_python(context: RowContext) -> Row:
     """Consume in lists of messages."""
     package = _package()
     partitions, records = _stored(context)
@@ -248,7 +248,7 @@ class _Handle:
         self.library.rd_kafka_destroy(self.client)
 
 
-def produce_by_library(context: Context) -> Row:
+def produce_by_library(context: RowContext) -> Row:
     """Produce by batch calls."""
     value_bytes = context.options.value_bytes
     value = ctypes.create_string_buffer(context.value.encode(), value_bytes)
@@ -275,7 +275,7 @@ def produce_by_library(context: Context) -> Row:
         return _produced(context, stretch)
 
 
-def consume_by_library(context: Context) -> Row:
+def consume_by_library(context: RowContext) -> Row:
     """Consume by a callback in C that does nothing; its calls are counted."""
     partitions, records = _stored(context)
     # A Python callback would cost more than the client and the broker together. `abs` takes its arguments in registers, touches no memory,
@@ -307,8 +307,8 @@ def consume_by_library(context: Context) -> Row:
             library.rd_kafka_queue_destroy(queue)
 
 
-def _client(name: str, title: str, run: Callable[[Context], Row], batch_bytes: int = 0) -> Workload:
-    return Workload(name, title, Kind.CLIENT, run, batch_bytes=batch_bytes, has_acks=not batch_bytes)
+def _client(name: str, title: str, run: Callable[[RowContext], Row], batch_bytes: int = 0) -> Workload:
+    return Workload(name, title, WorkloadKind.CLIENT, run, batch_bytes=batch_bytes, has_acks=not batch_bytes)
 
 
 CLIENT_WORKLOADS = (

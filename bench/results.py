@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from bench.clients import ALL_WORKLOADS
-from penstock.bench.context import Kind, Workload
+from penstock.bench.context import Workload, WorkloadKind
 from penstock.bench.report import duration, number
 from penstock.bench.rows import Row
 
@@ -108,13 +108,13 @@ def ratio(value: float | None, base: float | None, *, more_is_better: bool) -> f
 
 def main_metrics(workload: Workload) -> tuple[Metric, ...]:
     """What a workload is about; by the first of them the best round is chosen."""
-    if workload.kind is Kind.DELIVERY:
+    if workload.kind is WorkloadKind.DELIVERY:
         return (_P50, _P99)
     if workload.name == "single-1":
         return (_P50,)
-    if workload.kind is Kind.PRODUCE and not workload.batch_bytes:
+    if workload.kind is WorkloadKind.PRODUCE and not workload.batch_bytes:
         return (_REQUESTS,)
-    if workload.kind in (Kind.PRODUCE, Kind.FETCH):
+    if workload.kind in (WorkloadKind.PRODUCE, WorkloadKind.FETCH):
         return (_MB,)
     return (_RECORDS,)
 
@@ -157,13 +157,17 @@ def markdown(report: Report) -> str:
 
 
 def _cpu_metric(workload: Workload) -> tuple[Metric, ...]:
-    if workload.kind in (Kind.PRODUCE, Kind.DELIVERY) and not workload.batch_bytes:
+    if workload.kind in (WorkloadKind.PRODUCE, WorkloadKind.DELIVERY) and not workload.batch_bytes:
         return (_CPU_REQUESTS,)
     return (_CPU_MB,)
 
 
 def _latency_metrics(workload: Workload) -> tuple[Metric, ...]:
-    return (_P50, _P99, _P999) if workload.kind in (Kind.PRODUCE, Kind.FETCH, Kind.DELIVERY) else ()
+    return (
+        (_P50, _P99, _P999)
+        if workload.kind in (WorkloadKind.PRODUCE, WorkloadKind.FETCH, WorkloadKind.DELIVERY)
+        else ()
+    )
 
 
 def _about(report: Report) -> str:

@@ -22,7 +22,7 @@ from bench.peers.penstock import Penstock
 from bench.peers.redis import Redis
 from bench.results import Report, Result
 from bench.saying import fail, machine, say
-from penstock.bench.context import Case, Kind, Options
+from penstock.bench.context import Case, Options, WorkloadKind
 from penstock.bench.faults import BenchError
 from penstock.bench.run import cases_of, select
 
@@ -85,7 +85,7 @@ def _present(plan: Plan, report: Report) -> list[type[Peer]]:
 def _rows(plan: Plan, kinds: list[type[Peer]], home: Path, report: Report) -> None:
     cases = cases_of(select(plan.only, ALL_WORKLOADS), plan.acks)
     if "confluent-kafka" in report.missing:
-        cases = [case for case in cases if case.workload.kind is not Kind.CLIENT]
+        cases = [case for case in cases if case.workload.kind is not WorkloadKind.CLIENT]
     with ExitStack() as stack:
         started: list[Peer] = []
         for kind in kinds:

@@ -18,9 +18,9 @@ from penstock.address import Address
 from penstock.bench.context import Options
 from penstock.bench.faults import BenchError
 from penstock.bench.gateways import queue
-from penstock.bench.histogram import Histogram
+from penstock.bench.histogram import LatencyHistogram
 from penstock.bench.kafka import connect
-from penstock.bench.pump import NO_LIMIT, Channel, Lane, Pump, RingSource, TokenCounter, Worker
+from penstock.bench.pump import NO_LIMIT, Channel, Lane, LoadWorker, Pump, RingSource, TokenCounter
 from penstock.bench.rows import Meter, Row
 
 GROUP = b"bench"
@@ -55,7 +55,12 @@ def _produce(redis: Redis, options: Options, name: str, connections: int, window
 
 
 def _row(
-    meter: Meter, name: str, options: Options, records: int, latency_ns: Histogram | None, seconds: float | None = None
+    meter: Meter,
+    name: str,
+    options: Options,
+    records: int,
+    latency_ns: LatencyHistogram | None,
+    seconds: float | None = None,
 ) -> Row:
     requests = latency_ns.count if latency_ns is not None else None
     return meter.row(
@@ -126,7 +131,7 @@ class Reply:
         return ENTRY_ID.findall(text, entries.end() - 2)
 
 
-class Reader(Worker):
+class Reader(LoadWorker):
     """XREAD from the beginning to the end, again and again."""
 
     def __init__(self, address: Address) -> None:
@@ -141,7 +146,7 @@ class Reader(Worker):
             self.channels[0].outbox += command_frame(*words)
         return 0
 
-    def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: Histogram) -> int:  # noqa: ARG002  no request is timed
+    def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: LatencyHistogram) -> int:  # noqa: ARG002  no request is timed
         names = self._reply.feed(data)
         if names is None:
             return 0
@@ -150,7 +155,7 @@ class Reader(Worker):
         return len(names)
 
 
-class GroupWorker(Worker):
+class GroupWorker(LoadWorker):
     """Reads for a group, acks what it got, reads again; one command at a time."""
 
     def __init__(self, address: Address, consumer: bytes, records: int) -> None:
@@ -167,7 +172,7 @@ class GroupWorker(Worker):
             self.channels[0].outbox += self._read
         return 0
 
-    def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: Histogram) -> int:
+    def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: LatencyHistogram) -> int:
         if self._held:
             if bytes(data) != b":%d\r\n" % self._held:
                 raise BenchError(
@@ -189,7 +194,7 @@ class GroupWorker(Worker):
         return 0
 
 
-class PipelinedWorker(Worker):
+class PipelinedWorker(LoadWorker):
     """Reads for a group on one connection and acks each entry on another, without waiting for the replies."""
 
     def __init__(self, address: Address, consumer: bytes) -> None:
@@ -205,7 +210,7 @@ class PipelinedWorker(Worker):
             self._reads.outbox += self._read
         return 0
 
-    def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: Histogram) -> int:  # noqa: ARG002  no request is timed
+    def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: LatencyHistogram) -> int:  # noqa: ARG002  no request is timed
         if channel is self._acks:
             return self._answers.feed(data)
         names = self._reply.feed(data)
@@ -226,7 +231,7 @@ def _conversed(
     name: str,
     records: int,
     connections: int,
-    worker: Callable[[int], Worker],
+    worker: Callable[[int], LoadWorker],
     *,
     drains: bool,
 ) -> Row:
@@ -249,7 +254,7 @@ def _read(redis: Redis, options: Options, name: str) -> Row:
 def _work(redis: Redis, options: Options, name: str, taken: int, per_s: int) -> Row:
     records = queue.records_needed(options.warmup_s + options.seconds, per_s, options.requests_max())
 
-    def worker(index: int) -> Worker:
+    def worker(index: int) -> LoadWorker:
         return GroupWorker(redis.address, b"worker-%d" % index, taken)
 
     return _conversed(redis, options, name, records, _CONNECTIONS, worker, drains=True)

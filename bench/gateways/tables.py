@@ -9,12 +9,14 @@ from __future__ import annotations
 from bench.gateways.redis_rows import COUNTERPARTS, REDIS_BY_NAME
 from bench.gateways.run import KAFKA_DELIVERY, NAMES, GatewayReport
 from bench.results import FLUSHES, ratio, table
-from penstock.bench.context import Kind
+from penstock.bench.context import WorkloadKind
 from penstock.bench.gateways.workloads import GATEWAY_WORKLOADS
 from penstock.bench.report import duration, number
 from penstock.bench.rows import Row
 
-_LATENCY_ROWS = frozenset({row.name for row in GATEWAY_WORKLOADS if row.kind is Kind.DELIVERY} | {KAFKA_DELIVERY})
+_LATENCY_ROWS = frozenset(
+    {row.name for row in GATEWAY_WORKLOADS if row.kind is WorkloadKind.DELIVERY} | {KAFKA_DELIVERY}
+)
 _TITLES = {row.name: row.title for row in GATEWAY_WORKLOADS} | {
     KAFKA_DELIVERY: "Kafka protocol: produce to a long-polling fetch, 1,000 records/s"
 }

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from bench.peers.base import Peer
-from penstock.bench.context import Case, Kind, Options
+from penstock.bench.context import Case, Options, WorkloadKind
 from penstock.bench.delivery import Tap, TextStamper, blank_value, measure_delivery
-from penstock.bench.histogram import Histogram
+from penstock.bench.histogram import LatencyHistogram
 from penstock.bench.pump import Counter, Lane, Pump, RingSource
 from penstock.bench.rows import Meter, Row
 
@@ -43,11 +43,15 @@ class SinglesPeer(Peer):
     def run(self, case: Case, options: Options) -> Row | None:
         """Single-record rows; there is one kind of acknowledgement, so each is run once, for acks=all."""
         workload = case.workload
-        if case.acks != "all" or workload.batch_bytes or workload.kind not in (Kind.PRODUCE, Kind.DELIVERY):
+        if (
+            case.acks != "all"
+            or workload.batch_bytes
+            or workload.kind not in (WorkloadKind.PRODUCE, WorkloadKind.DELIVERY)
+        ):
             return None
         meter = Meter(self.pid)
         with self.fresh_stream():
-            if workload.kind is Kind.DELIVERY:
+            if workload.kind is WorkloadKind.DELIVERY:
                 latency_ns = self.deliver(meter, options)
             else:
                 latency_ns = self.produce(meter, options, workload.connections, workload.window)
@@ -60,7 +64,7 @@ class SinglesPeer(Peer):
                 latency_ns=latency_ns,
             )
 
-    def produce(self, meter: Meter, options: Options, connections: int, window: int) -> Histogram:
+    def produce(self, meter: Meter, options: Options, connections: int, window: int) -> LatencyHistogram:
         """One record per request, `window` of them in flight on each connection."""
         value = b"v" * options.value_bytes
         lanes = [
@@ -73,7 +77,7 @@ class SinglesPeer(Peer):
             meter.start()
             return pump.run(options.seconds, requests_max - requests_max // 4).latency_ns
 
-    def deliver(self, meter: Meter, options: Options) -> Histogram:
+    def deliver(self, meter: Meter, options: Options) -> LatencyHistogram:
         """Records at a steady rate to a live consumer."""
         with ExitStack() as stack:
             out, inward = (stack.enter_context(self.connect(number)) for number in range(2))

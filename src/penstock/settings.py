@@ -33,7 +33,7 @@ class SourceKind(Enum):
     FLAG = "flag"
 
 
-class Source(NamedTuple):
+class SettingSource(NamedTuple):
     """One layer, and where in it: ``penstock.toml:12``, ``PENSTOCK__LOG__FLUSH``, ``--kafka``."""
 
     kind: SourceKind = SourceKind.DEFAULT
@@ -340,7 +340,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     http: HttpSettings = field(default_factory=HttpSettings)
     tcp: TcpSettings = field(default_factory=TcpSettings)
     grpc: GrpcSettings = field(default_factory=GrpcSettings)
-    sources: Mapping[str, Source] = field(default_factory=dict)
+    sources: Mapping[str, SettingSource] = field(default_factory=dict)
     """The source of each value that is not a default, by its path ("log.flush")."""
 
     @property
@@ -354,12 +354,12 @@ class Settings(Struct, frozen=True, kw_only=True):
         of_cluster = {"min.insync.replicas": str(self.cluster.min_in_sync)} if self.cluster.name else {}
         return {**of_cluster, **self.topic_defaults}
 
-    def source_of(self, path: str) -> Source:
+    def source_of(self, path: str) -> SettingSource:
         """Where the value at ``path`` came from."""
         return self.sources.get(path, DEFAULT)
 
 
-DEFAULT = Source()
+DEFAULT = SettingSource()
 
 SECTIONS: Mapping[str, type[Struct]] = {
     name: kind for name, kind in get_type_hints(Settings).items() if isinstance(kind, type) and issubclass(kind, Struct)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from penstock.address import parse_address
-from penstock.bench.context import Case, Context, Endpoints, Kind, Options
+from penstock.bench.context import Case, Endpoints, Options, RowContext, WorkloadKind
 from penstock.bench.gateways.queue import GROUP
 from penstock.bench.gateways.workloads import GATEWAY_WORKLOADS
 from penstock.bench.kafka import create_topic
@@ -55,7 +55,7 @@ def run_on_a_topic_that_stays(name, endpoints, broker):
     topic_name = f"moment-{next(numbers)}"
     with Cluster([endpoints.kafka]) as cluster:
         topic = create_topic(cluster, topic_name, 1)
-        context = Context(workload, None, endpoints, cluster, topic, broker.pid, MOMENT)
+        context = RowContext(workload, None, endpoints, cluster, topic, broker.pid, MOMENT)
         return workload.run(context), context.stored(), topic_name
 
 
@@ -88,7 +88,7 @@ def test_a_subscription_reads_every_record_that_is_there(endpoints, broker) -> N
     assert stored > 0
 
 
-@pytest.mark.parametrize("name", [one.name for one in GATEWAY_WORKLOADS if one.kind is Kind.DELIVERY])
+@pytest.mark.parametrize("name", [one.name for one in GATEWAY_WORKLOADS if one.kind is WorkloadKind.DELIVERY])
 def test_every_record_is_delivered_to_a_live_consumer(name, endpoints, broker) -> None:
     row, stored, _ = run_on_a_topic_that_stays(name, endpoints, broker)
     assert row.records == stored == 200

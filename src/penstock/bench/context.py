@@ -15,13 +15,13 @@ from penstock.bench.rows import Meter, Row
 
 if TYPE_CHECKING:
     from penstock.address import Address
-    from penstock.bench.histogram import Histogram
-    from penstock.bench.kafka import Topic
+    from penstock.bench.histogram import LatencyHistogram
+    from penstock.bench.kafka import BenchTopic
     from penstock.bench.pump import Pump
     from penstock.client import Cluster
 
 
-class Kind(Enum):
+class WorkloadKind(Enum):
     """What a workload does; the tables choose by it which numbers they show."""
 
     PRODUCE = "produce"
@@ -46,8 +46,8 @@ class Workload:
 
     name: str
     title: str
-    kind: Kind
-    run: Callable[[Context], Row]
+    kind: WorkloadKind
+    run: Callable[[RowContext], Row]
     connections: int = 1
     window: int = 1
     batch_bytes: int = 0
@@ -107,14 +107,14 @@ class Endpoints:
 
 
 @dataclass(frozen=True, slots=True)
-class Context:
+class RowContext:
     """One run of one row, on a topic of its own."""
 
     workload: Workload
     acks: str | None
     endpoints: Endpoints
     cluster: Cluster
-    topic: Topic
+    topic: BenchTopic
     pid: int | None
     options: Options
 
@@ -161,7 +161,7 @@ class Context:
         *,
         records: int,
         requests: int | None = None,
-        latency_ns: Histogram | None = None,
+        latency_ns: LatencyHistogram | None = None,
         seconds: float | None = None,
     ) -> Row:
         """End the measured stretch."""

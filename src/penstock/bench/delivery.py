@@ -15,9 +15,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final, Protocol
 
-from penstock.bench.context import Context
+from penstock.bench.context import RowContext
 from penstock.bench.faults import BenchError
-from penstock.bench.histogram import Histogram
+from penstock.bench.histogram import LatencyHistogram
 from penstock.bench.kafka import FetchFrame, FetchLayout, batch_of, produce_request
 from penstock.bench.pump import Counter
 from penstock.bench.rows import Meter, Row
@@ -54,13 +54,13 @@ Consumer = tuple[socket.socket, Tap]
 
 def measure_delivery(
     producer: Producer, consumer: Consumer, *, warmup_s: float, seconds: float, on_start: Callable[[], None]
-) -> Histogram:
+) -> LatencyHistogram:
     """Send for `warmup_s`, then for `seconds`; latencies of the second stretch, whose beginning `on_start` marks."""
     (out, stamper, answers), (inward, tap) = producer, consumer
     clock = time.perf_counter_ns
     period = 1_000_000_000 // RATE_PER_S
     scratch = memoryview(bytearray(_RECEIVE_BYTES))
-    latency_ns = Histogram()
+    latency_ns = LatencyHistogram()
     begin = clock()
     measured_from = begin + int(warmup_s * 1e9)
     end = measured_from + int(seconds * 1e9)
@@ -100,9 +100,9 @@ def measure_delivery(
 
 
 def deliver(
-    context: Context,
-    consumer: Callable[[Context, ExitStack], Consumer],
-    producer: Callable[[Context, ExitStack], Producer],
+    context: RowContext,
+    consumer: Callable[[RowContext, ExitStack], Consumer],
+    producer: Callable[[RowContext, ExitStack], Producer],
 ) -> Row:
     """A row of delivery; the consumer is live before the first record is sent."""
     options = context.options

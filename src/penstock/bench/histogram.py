@@ -15,7 +15,7 @@ _BUCKETS = (_VALUE_BITS_MAX - _SUB_BITS + 1) << _SUB_BITS
 VALUE_MAX = (1 << _VALUE_BITS_MAX) - 1
 
 
-class Histogram:
+class LatencyHistogram:
     """Counts of non-negative whole numbers (nanoseconds by habit)."""
 
     __slots__ = ("_buckets", "count")

@@ -60,23 +60,23 @@ def connect(address: Address) -> socket.socket:
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class BenchTopic:
     """A topic that was created for a measurement, and the leader of each partition."""
 
     name: str
     leaders: tuple[Address, ...]
 
 
-def create_topic(cluster: Cluster, name: str, partitions: int) -> Topic:
+def create_topic(cluster: Cluster, name: str, partitions: int) -> BenchTopic:
     """Create a topic and wait until the leader of every partition answers for it."""
     Admin(cluster).create_topic(name, partitions=partitions, exists_ok=True)
     places = {(name, partition): At.LATEST for partition in range(partitions)}
     # Metadata may name a leader a moment before that broker knows that it leads.
     cluster.retry(lambda: list_offsets(cluster, places), unknown_topics=True, timeout_ms=_READY_MS_MAX)
-    return Topic(name, tuple(cluster.leader_address(*place) for place in places))
+    return BenchTopic(name, tuple(cluster.leader_address(*place) for place in places))
 
 
-def end_offsets(cluster: Cluster, topic: Topic) -> list[int]:
+def end_offsets(cluster: Cluster, topic: BenchTopic) -> list[int]:
     """The offset after the last record, by partition."""
     places = {(topic.name, partition): At.LATEST for partition in range(len(topic.leaders))}
     return [found.offset for _, found in sorted(list_offsets(cluster, places).items())]

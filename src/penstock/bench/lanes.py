@@ -6,7 +6,7 @@ import struct
 
 from penstock.bench import kafka
 from penstock.bench.faults import BenchError
-from penstock.bench.kafka import FetchFrame, FetchLayout, ProduceLayout, Topic
+from penstock.bench.kafka import BenchTopic, FetchFrame, FetchLayout, ProduceLayout
 from penstock.bench.pump import Lane, Pump, RingSource, ring_length
 from penstock.client import Cluster
 from penstock.types import Buffer
@@ -134,7 +134,7 @@ class FetchCounter:
         return int(_I32.unpack_from(self._head)[0]) + 4
 
 
-def produce_lane(cluster: Cluster, topic: Topic, partition: int, acks: str, batch: Buffer, window: int) -> Lane:
+def produce_lane(cluster: Cluster, topic: BenchTopic, partition: int, acks: str, batch: Buffer, window: int) -> Lane:
     """A connection to the partition's leader that sends one batch again and again."""
     leader = topic.leaders[partition]
     version = kafka.version_for(cluster, leader, ApiKey.PRODUCE, kafka.PRODUCE_VERSION_MAX)
@@ -143,7 +143,7 @@ def produce_lane(cluster: Cluster, topic: Topic, partition: int, acks: str, batc
     return Lane(leader, source, ProduceCounter(kafka.produce_layout(version, topic.name), ring), window)
 
 
-def preload(cluster: Cluster, topic: Topic, batch: Buffer, count: int) -> None:
+def preload(cluster: Cluster, topic: BenchTopic, batch: Buffer, count: int) -> None:
     """Store `count` equal batches in every partition; with acks=all, so that all of them can be read when this returns."""
     for partition in range(len(topic.leaders)):
         with Pump([produce_lane(cluster, topic, partition, "all", batch, _PRELOAD_WINDOW)]) as pump:

@@ -19,7 +19,7 @@ from typing import ClassVar, Final, Protocol, Self
 
 from penstock.address import Address
 from penstock.bench.faults import BenchError
-from penstock.bench.histogram import Histogram
+from penstock.bench.histogram import LatencyHistogram
 from penstock.bench.kafka import connect
 
 _RECEIVE_BYTES = 1 << 20
@@ -64,7 +64,7 @@ class Channel:
             pass
 
 
-class Worker(ABC):
+class LoadWorker(ABC):
     """One or more connections, and what is requested on them."""
 
     channels: Sequence[Channel]
@@ -78,11 +78,11 @@ class Worker(ABC):
         """Begin at most this many requests, as many as it keeps in flight; how many it began."""
 
     @abstractmethod
-    def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: Histogram) -> int:
+    def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: LatencyHistogram) -> int:
         """Take in what a channel received; how many answers that completed. Times of requests go to `latency_ns`."""
 
 
-class Source(Protocol):
+class RequestSource(Protocol):
     """Gives the bytes of requests to send."""
 
     def take(self, requests: int) -> tuple[memoryview, int]:
@@ -96,10 +96,12 @@ class Counter(Protocol):
         """Take in `data`; how many responses it completed. Raises BenchError when one of them is an error."""
 
 
-class Lane(Worker):
+class Lane(LoadWorker):
     """A connection that keeps `window` requests of a source in flight."""
 
-    def __init__(self, connection: Address | socket.socket, source: Source, counter: Counter, window: int = 1) -> None:
+    def __init__(
+        self, connection: Address | socket.socket, source: RequestSource, counter: Counter, window: int = 1
+    ) -> None:
         sock = connection if isinstance(connection, socket.socket) else connect(connection)
         self.channels = (Channel(sock),)
         self._source = source
@@ -119,7 +121,7 @@ class Lane(Worker):
             self._sent.append((now_ns, count))
         return begun
 
-    def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: Histogram) -> int:  # noqa: ARG002  it has one channel
+    def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: LatencyHistogram) -> int:  # noqa: ARG002  it has one channel
         count = self._counter.feed(data)
         self.unanswered -= count
         if self.unanswered < 0:
@@ -128,7 +130,7 @@ class Lane(Worker):
         return count
 
 
-def settle(sent: deque[tuple[int, int]], count: int, now_ns: int, latency_ns: Histogram) -> None:
+def settle(sent: deque[tuple[int, int]], count: int, now_ns: int, latency_ns: LatencyHistogram) -> None:
     """Record `count` responses against the oldest requests in flight, given as when they were sent and how many then."""
     while count:
         since, open_count = sent.popleft()
@@ -140,12 +142,12 @@ def settle(sent: deque[tuple[int, int]], count: int, now_ns: int, latency_ns: Hi
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class PumpSample:
     """What one stretch of pumping saw."""
 
     seconds: float
     answers: int
-    latency_ns: Histogram
+    latency_ns: LatencyHistogram
 
 
 class _Poller(Protocol):
@@ -164,9 +166,9 @@ class Pump:
     _poller: _Poller
     _timeout: ClassVar[float] = _POLL_MS_MAX / 1000 if hasattr(select, "epoll") else _POLL_MS_MAX
 
-    def __init__(self, workers: Sequence[Worker]) -> None:
+    def __init__(self, workers: Sequence[LoadWorker]) -> None:
         self._workers = workers
-        self._by_fd: dict[int, tuple[Worker, Channel]] = {}
+        self._by_fd: dict[int, tuple[LoadWorker, Channel]] = {}
         for worker in workers:
             self._by_fd |= {channel.sock.fileno(): (worker, channel) for channel in worker.channels}
         self._poller = select.epoll() if hasattr(select, "epoll") else select.poll()
@@ -183,9 +185,9 @@ class Pump:
         for _worker, channel in self._by_fd.values():
             channel.sock.close()
 
-    def run(self, seconds: float, answers_max: int = NO_LIMIT) -> Sample:
+    def run(self, seconds: float, answers_max: int = NO_LIMIT) -> PumpSample:
         """Pump for `seconds`, or until `answers_max` more answers came; longer if there was none by then."""
-        latency_ns = Histogram()
+        latency_ns = LatencyHistogram()
         begin = now = time.perf_counter_ns()
         end = begin + int(seconds * 1e9)
         late = end + FIRST_ANSWER_NS_MAX if seconds else end
@@ -200,12 +202,12 @@ class Pump:
         ):
             answers += self._turn(latency_ns)
             now = time.perf_counter_ns()
-        return Sample((now - begin) / 1e9, answers, latency_ns)
+        return PumpSample((now - begin) / 1e9, answers, latency_ns)
 
     def drain(self, seconds_max: float = 30.0) -> int:
         """Wait for the requests in flight, beginning no new ones; how many answers came."""
         self._requests_left = answers = 0
-        ignored = Histogram()
+        ignored = LatencyHistogram()
         deadline = time.perf_counter() + seconds_max
         while any(worker.unanswered for worker in self._workers):
             if time.perf_counter() > deadline:
@@ -213,7 +215,7 @@ class Pump:
             answers += self._turn(ignored)
         return answers
 
-    def _turn(self, latency_ns: Histogram) -> int:
+    def _turn(self, latency_ns: LatencyHistogram) -> int:
         """One look at all connections; how many answers came."""
         answers = 0
         clock, by_fd = time.perf_counter_ns, self._by_fd
@@ -237,7 +239,7 @@ class Pump:
             raise BenchError("The broker closed a connection during the measurement; see its log")
         return self._scratch[:got]
 
-    def _send(self, worker: Worker, now_ns: int) -> None:
+    def _send(self, worker: LoadWorker, now_ns: int) -> None:
         try:
             for channel in worker.channels:
                 if channel.outbox:

@@ -6,7 +6,7 @@ import os
 import time
 from dataclasses import dataclass
 
-from penstock.bench.histogram import Histogram
+from penstock.bench.histogram import LatencyHistogram
 from penstock.bench.process_stats import Usage, usage_of
 
 
@@ -64,7 +64,7 @@ class Meter:
         records: int,
         value_bytes: int,
         requests: int | None = None,
-        latency_ns: Histogram | None = None,
+        latency_ns: LatencyHistogram | None = None,
         seconds: float | None = None,
     ) -> Row:
         """End the measured stretch. `seconds` is its length when another program measured it."""
@@ -99,6 +99,6 @@ def _own_cpu_s() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def _percentile_us(latency_ns: Histogram | None, percent: float) -> float | None:
+def _percentile_us(latency_ns: LatencyHistogram | None, percent: float) -> float | None:
     value = latency_ns.percentile(percent) if latency_ns else None
     return value / 1000 if value is not None else None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
 from penstock.address import Address
-from penstock.bench.context import Case, Context, Endpoints, Kind, Options, Workload
+from penstock.bench.context import Case, Endpoints, Options, RowContext, Workload, WorkloadKind
 from penstock.bench.faults import BenchError
 from penstock.bench.kafka import CLIENT_ID, create_topic
 from penstock.bench.process_stats import is_loopback, pid_listening_on
@@ -39,12 +39,12 @@ def run_case(case: Case, endpoints: Endpoints, pid: int | None, options: Options
     workload = case.workload
     name = f"bench-{workload.name}-{time.time_ns() // 1000 % 10**9:09d}"
     # A delivery is measured by one consumer of one partition.
-    partitions = 1 if workload.kind is Kind.DELIVERY else options.partitions
+    partitions = 1 if workload.kind is WorkloadKind.DELIVERY else options.partitions
     try:
         with Cluster([endpoints.kafka], client_id=CLIENT_ID) as cluster:
             topic = create_topic(cluster, name, partitions)
             try:
-                row = workload.run(Context(workload, case.acks, endpoints, cluster, topic, pid, options))
+                row = workload.run(RowContext(workload, case.acks, endpoints, cluster, topic, pid, options))
             finally:
                 with suppress(ClientError):
                     Admin(cluster).delete_topic(name)

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from penstock.bench import kafka
-from penstock.bench.context import Context, Kind, Workload
+from penstock.bench.context import RowContext, Workload, WorkloadKind
 from penstock.bench.delivery import Consumer, KafkaStamper, KafkaTap, Producer, deliver
 from penstock.bench.faults import BenchError
 from penstock.bench.lanes import FetchCounter, FetchSource, ProduceCounter, preload, produce_lane
@@ -23,7 +23,7 @@ _FETCH_WAIT_MS_MAX = 500
 _FETCH_PRELOAD_BYTES_MAX = 128 * MIB
 
 
-def produce(context: Context) -> Row:
+def produce(context: RowContext) -> Row:
     """Produce requests of one batch each."""
     assert context.acks is not None
     batch, records = context.batch(context.workload.batch_bytes)
@@ -35,11 +35,11 @@ def produce(context: Context) -> Row:
     return context.pumped(Pump(lanes), records, len(batch))
 
 
-def _fetch_version(context: Context) -> int:
+def _fetch_version(context: RowContext) -> int:
     return kafka.version_for(context.cluster, context.topic.leaders[0], ApiKey.FETCH, kafka.FETCH_VERSION_MAX)
 
 
-def fetch(context: Context) -> Row:
+def fetch(context: RowContext) -> Row:
     """Fetch batches that are stored before the clock starts, again and again."""
     options, topic = context.options, context.topic
     partitions = len(topic.leaders)
@@ -75,7 +75,7 @@ def fetch(context: Context) -> Row:
     return row
 
 
-def _check_fetched(context: Context, version: int, batch: bytearray, records: int) -> None:
+def _check_fetched(context: RowContext, version: int, batch: bytearray, records: int) -> None:
     """Fetch the second batch and compare it with what was stored, so that the timed responses need no look inside."""
     topic = context.topic
     request = kafka.fetch_request(version, topic.name, 0, bytes_max=len(batch), wait_ms_max=_FETCH_WAIT_MS_MAX)
@@ -100,7 +100,7 @@ def _check_fetched(context: Context, version: int, batch: bytearray, records: in
         )
 
 
-def _producer(context: Context, stack: ExitStack) -> Producer:
+def _producer(context: RowContext, stack: ExitStack) -> Producer:
     assert context.acks is not None
     leader, name = context.topic.leaders[0], context.topic.name
     version = kafka.version_for(context.cluster, leader, ApiKey.PRODUCE, kafka.PRODUCE_VERSION_MAX)
@@ -108,19 +108,19 @@ def _producer(context: Context, stack: ExitStack) -> Producer:
     return stack.enter_context(kafka.connect(leader)), stamper, ProduceCounter(kafka.produce_layout(version, name))
 
 
-def _consumer(context: Context, stack: ExitStack) -> Consumer:
+def _consumer(context: RowContext, stack: ExitStack) -> Consumer:
     name, version = context.topic.name, _fetch_version(context)
     sock = stack.enter_context(kafka.connect(context.topic.leaders[0]))
     request = kafka.fetch_request(version, name, 0, bytes_max=MIB, wait_ms_max=_FETCH_WAIT_MS_MAX)
     return sock, KafkaTap(sock, request, kafka.fetch_layout(version, name))
 
 
-def _deliver(context: Context) -> Row:
+def _deliver(context: RowContext) -> Row:
     return deliver(context, _consumer, _producer)
 
 
 def _produces(name: str, title: str, connections: int, window: int, batch_bytes: int = 0) -> Workload:
-    return Workload(name, title, Kind.PRODUCE, produce, connections, window, batch_bytes, has_acks=True)
+    return Workload(name, title, WorkloadKind.PRODUCE, produce, connections, window, batch_bytes, has_acks=True)
 
 
 WORKLOADS = (
@@ -129,7 +129,7 @@ WORKLOADS = (
     _produces("single-64", "produce, one record per request, 64 connections", 64, 1),
     _produces("single-16x16", "produce, one record per request, 16 connections x 16 in flight", 16, 16),
     _produces("single-1", "produce, one record per request, one connection, one at a time", 1, 1),
-    Workload("fetch-1m", "fetch, 1 MB responses", Kind.FETCH, fetch, 4, 1, MIB),
-    Workload("fetch-16k", "fetch, 16 KiB responses", Kind.FETCH, fetch, 4, 1, KIB16),
-    Workload("delivery", "produce to delivery, 1,000 records/s", Kind.DELIVERY, _deliver, has_acks=True),
+    Workload("fetch-1m", "fetch, 1 MB responses", WorkloadKind.FETCH, fetch, 4, 1, MIB),
+    Workload("fetch-16k", "fetch, 16 KiB responses", WorkloadKind.FETCH, fetch, 4, 1, KIB16),
+    Workload("delivery", "produce to delivery, 1,000 records/s", WorkloadKind.DELIVERY, _deliver, has_acks=True),
 )

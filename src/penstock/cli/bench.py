@@ -167,9 +167,9 @@ def _places(**texts: str) -> dict[str, "Address | None"]:
 
 def _one_of(http: str) -> "Address":
     """The node that is measured: of several, the first that answers."""
-    from penstock.client.http import HttpConnection
+    from penstock.client.http import HttpSession
 
-    nodes = HttpConnection(http)
+    nodes = HttpSession(http)
     if len(nodes.addresses) > 1:
         nodes.connect()
         nodes.close()

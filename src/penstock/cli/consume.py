@@ -18,7 +18,7 @@ from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_S_DEFAULT, Bootstrap, Timeout, TopicName, connected
 from penstock.cli.output import Format, Row, StreamedTable, stream_json
 from penstock.cli.places import moment, parse_place, partitions_there, resolve
-from penstock.cli.progress import Progress, progress
+from penstock.cli.progress import ProgressReporter, progress
 from penstock.text import text_of
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def _run(wanted: _Query, output: RecordFormat, key_separator: str | None, bootst
             _print(_counted(batches, bar), output, key_separator)
 
 
-def _counted(batches: Batches, bar: Progress) -> Batches:
+def _counted(batches: Batches, bar: ProgressReporter) -> Batches:
     for batch in batches:
         yield batch
         bar.advance(len(batch))

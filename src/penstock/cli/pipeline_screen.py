@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from penstock.cli.failures import Exit, Failure, complain, note
 from penstock.cli.output import Format, Row, emit
-from penstock.cli.progress import LINE_INTERVAL_S, Progress, progress
+from penstock.cli.progress import LINE_INTERVAL_S, ProgressReporter, progress
 from penstock.cli.stderr import say_at_once, stderr_into
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class TerminalScreen:
             sys.stderr.write("\n")
             self._drawn = False
 
-    def progress(self, what: str, total: int | None) -> Progress:
+    def progress(self, what: str, total: int | None) -> ProgressReporter:
         """A bar, or lines."""
         self._open.close()
         return self._open.enter_context(progress(what, "records", total))

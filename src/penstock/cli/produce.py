@@ -26,7 +26,7 @@ from penstock.cli.progress import progress
 from penstock.cli.record_json import JsonRecord, decode_record
 
 if TYPE_CHECKING:
-    from penstock.client import Delivery, Producer
+    from penstock.client import DeliveredBatch, Producer
 
 READ_BYTES: Final = 1 << 20
 LINE_BYTES_MAX: Final = 64 << 20
@@ -114,7 +114,7 @@ def produce(
     sources = files or [STDIN]
     delivered: dict[int, list[int]] = {}
 
-    def count(delivery: "Delivery") -> None:
+    def count(delivery: "DeliveredBatch") -> None:
         row = delivered.setdefault(delivery.partition, [0, delivery.base_offset, 0])
         row[0] += delivery.record_count
         row[2] = delivery.base_offset + delivery.record_count - 1

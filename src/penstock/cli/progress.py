@@ -14,7 +14,7 @@ SECOND_S = 1.0
 CLEAR_LINE = "\r\x1b[K"
 
 
-class Progress(Protocol):
+class ProgressReporter(Protocol):
     """Where a command reports what it has done."""
 
     def advance(self, amount: int = 1, note: str = "") -> None:
@@ -65,7 +65,9 @@ class _ProgressLog:
 
 
 @contextmanager
-def progress(what: str, unit: str, total: int | None = None, *, shown: bool | None = None) -> Iterator[Progress]:
+def progress(
+    what: str, unit: str, total: int | None = None, *, shown: bool | None = None
+) -> Iterator[ProgressReporter]:
     """Show progress while the block runs. ``shown``: as the user said; None: a bar on a terminal, lines elsewhere."""
     if shown is False:
         yield _NoProgress()
@@ -81,7 +83,7 @@ def progress(what: str, unit: str, total: int | None = None, *, shown: bool | No
 
 
 @contextmanager
-def _bar(what: str, unit: str, total: int | None) -> Iterator[Progress]:
+def _bar(what: str, unit: str, total: int | None) -> Iterator[ProgressReporter]:
     from rich import progress as rich_progress
     from rich.console import Console
 
@@ -93,7 +95,7 @@ def _bar(what: str, unit: str, total: int | None) -> Iterator[Progress]:
         rich_progress.TimeElapsedColumn(),
         rich_progress.TextColumn("{task.fields[note]}"),
     ]
-    with rich_progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+    with rich_progress.ProgressReporter(*columns, console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task(what, total=total, note="")
 
         class Bar:

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from penstock.client.producer import Producer
     from penstock.client.queue import LeasedRecord, Produced, QueueClient
     from penstock.client.queue_admin import QueueAdmin
-    from penstock.client.sending import Delivery
+    from penstock.client.sending import DeliveredBatch
     from penstock.client.sinks import Aborted, Committed, Opened, SinkClient, SinkStatus, StagedPart
     from penstock.types import Acks
 
@@ -89,7 +89,7 @@ _MODULES = {
     "producer": ("Producer",),
     "queue": ("LeasedRecord", "Produced", "QueueClient"),
     "queue_admin": ("QueueAdmin",),
-    "sending": ("Acks", "Delivery"),
+    "sending": ("Acks", "DeliveredBatch"),
     "sinks": ("Aborted", "Committed", "Opened", "SinkClient", "SinkStatus", "StagedPart"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
@@ -112,7 +112,7 @@ __all__ = [
     "ConnectionLost",
     "Consumer",
     "ConsumerRecord",
-    "Delivery",
+    "DeliveredBatch",
     "Fetched",
     "GroupAdmin",
     "GroupConsumer",

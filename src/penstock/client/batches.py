@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Final, Self
 
 from penstock.client.cluster import Cluster
-from penstock.client.sending import IN_FLIGHT_MAX, Delivery, OutgoingBatch, Sender
+from penstock.client.sending import IN_FLIGHT_MAX, DeliveredBatch, OutgoingBatch, Sender
 from penstock.records.batch import HEADER_BYTES, set_producer
 from penstock.types import Acks
 
@@ -30,7 +30,7 @@ class BatchSender(Sender):
         auto_create: bool = False,
     ) -> None:
         super().__init__(cluster, acks=acks, idempotent=None, auto_create=auto_create, in_flight_max=in_flight_max)
-        self._deliveries: list[tuple[int, Delivery]] = []
+        self._deliveries: list[tuple[int, DeliveredBatch]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -56,7 +56,7 @@ class BatchSender(Sender):
             set_producer(batch, self._producer_id, self._producer_epoch, sequence)
         self._dispatch_all([self._outgoing(place, batch, record_count)])
 
-    def flush(self) -> list[Delivery]:
+    def flush(self) -> list[DeliveredBatch]:
         """Wait until all batches are acknowledged, and return their offsets; raises if one could not be delivered."""
         self._land_all()
         # A batch that was sent again may have been acknowledged after later ones.
@@ -65,4 +65,4 @@ class BatchSender(Sender):
 
     def _delivered(self, batch: OutgoingBatch, base_offset: int) -> None:
         super()._delivered(batch, base_offset)
-        self._deliveries.append((batch.number, Delivery(*batch.place, base_offset, batch.record_count)))
+        self._deliveries.append((batch.number, DeliveredBatch(*batch.place, base_offset, batch.record_count)))

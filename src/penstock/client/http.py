@@ -53,7 +53,7 @@ class ErrorBody(msgspec.Struct):
     retry_after_ms: int | None = None
 
 
-class HttpConnection:
+class HttpSession:
     """Requests to one broker, or to one of several nodes, one after the other."""
 
     def __init__(self, address: str = HTTP_DEFAULT, *, timeout_ms: int = TIMEOUT_MS) -> None:
@@ -250,7 +250,7 @@ class HttpClient:
     """The base of the HTTP clients: a connection to a broker, or to the first of several nodes that accepts it. Use it in a ``with`` statement."""
 
     def __init__(self, address: str = HTTP_DEFAULT, *, timeout_ms: int = TIMEOUT_MS) -> None:
-        self._http = HttpConnection(address, timeout_ms=timeout_ms)
+        self._http = HttpSession(address, timeout_ms=timeout_ms)
         self.timeout_ms: Final = timeout_ms
 
     def close(self) -> None:

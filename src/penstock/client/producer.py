@@ -8,7 +8,7 @@ from time import time
 from typing import Final, Self
 
 from penstock.client.cluster import Cluster, TopicPartition
-from penstock.client.sending import Delivery, OutgoingBatch, Sender
+from penstock.client.sending import DeliveredBatch, OutgoingBatch, Sender
 from penstock.limits import KIB, MIB
 from penstock.records.batch import Compression
 from penstock.records.builder import BatchBuilder
@@ -34,7 +34,7 @@ class Producer(Sender):
         idempotent: bool | None = None,
         batch_bytes: int = BATCH_BYTES,
         auto_create: bool = True,
-        on_delivery: Callable[[Delivery], None] | None = None,
+        on_delivery: Callable[[DeliveredBatch], None] | None = None,
     ) -> None:
         super().__init__(cluster, acks=acks, idempotent=idempotent, auto_create=auto_create, on_delivery=on_delivery)
         self._compression = compression

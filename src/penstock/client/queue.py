@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import msgspec
 
-from penstock.client.http import HTTP_DEFAULT, TIMEOUT_MS, Fields, HttpClient, HttpConnection
+from penstock.client.http import HTTP_DEFAULT, TIMEOUT_MS, Fields, HttpClient, HttpSession
 from penstock.text import bytes_of, text_of
 
 
@@ -128,7 +128,7 @@ class QueueClient(HttpClient):
         query["max_in_flight"] = max_in_flight
         if release_on_disconnect:
             query["release_on_disconnect"] = "true"
-        connection = HttpConnection(self._address, timeout_ms=self.timeout_ms)
+        connection = HttpSession(self._address, timeout_ms=self.timeout_ms)
         with closing(connection.stream("GET", "/v1/consume", _LeasedBody, query=query)) as bodies:
             for body in bodies:
                 yield _leased(body, group, self.owner)

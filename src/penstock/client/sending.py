@@ -47,7 +47,7 @@ BATCH_BYTES_MAX: Final = REQUEST_BYTES_MAX - 4 * KIB
 _REQUIRED_ACKS: Final = {Acks.NONE: 0, Acks.LEADER: 1, Acks.ALL: -1}
 
 
-class Delivery(NamedTuple):
+class DeliveredBatch(NamedTuple):
     """A batch that was acknowledged; with acks=0, its offset is not known and -1."""
 
     topic: str
@@ -87,7 +87,7 @@ class Sender:
         idempotent: bool | None,
         auto_create: bool,
         in_flight_max: int = IN_FLIGHT_MAX,
-        on_delivery: Callable[[Delivery], None] | None = None,
+        on_delivery: Callable[[DeliveredBatch], None] | None = None,
     ) -> None:
         self._cluster = cluster
         self._acks = acks
@@ -111,7 +111,7 @@ class Sender:
         """Called for each acknowledged batch."""
         self.records_sent += batch.record_count
         if self._on_delivery is not None:
-            self._on_delivery(Delivery(*batch.place, base_offset, batch.record_count))
+            self._on_delivery(DeliveredBatch(*batch.place, base_offset, batch.record_count))
 
     def _next_sequence(self, place: TopicPartition, record_count: int) -> int:
         """The sequence number of the first record of the next batch. Requests a producer id first, if there is none yet."""

@@ -20,7 +20,7 @@ from penstock.client.errors import (
     RequestRefused,
     RequestTimeout,
 )
-from penstock.client.http import HttpClient, HttpConnection, v1_path
+from penstock.client.http import HttpClient, HttpSession, v1_path
 from penstock.operations.sinks import AbortedBatch as Aborted
 from penstock.operations.sinks import CommittedBatch as Committed
 from penstock.operations.sinks import OpenedSink as Opened
@@ -102,7 +102,7 @@ class SinkClient(HttpClient):
 
     def _ask(
         self,
-        ask: Callable[[HttpConnection], T],
+        ask: Callable[[HttpSession], T],
         *,
         away_ms: int = COMMIT_TIMEOUT_MS,
         on_wait: Callable[[ClientError], None] | None = None,

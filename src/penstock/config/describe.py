@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.address import OFF
 from penstock.config.loading import field_types, show
-from penstock.settings import SECTIONS, TOPIC_DEFAULTS, Settings, Source
+from penstock.settings import SECTIONS, TOPIC_DEFAULTS, Settings, SettingSource
 
 WIDTH: Final = 100
 _HEAD: Final = """\
@@ -33,7 +33,7 @@ class Described(NamedTuple):
     path: str
     plain: Plain
     default: Plain | None
-    source: Source
+    source: SettingSource
     description: str
 
 

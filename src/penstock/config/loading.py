@@ -17,7 +17,7 @@ from penstock.config.sources import (
     read_toml,
 )
 from penstock.errors import PenstockError
-from penstock.settings import SECTIONS, TOPIC_DEFAULTS, WANTED, Settings, Source, SourceKind
+from penstock.settings import SECTIONS, TOPIC_DEFAULTS, WANTED, Settings, SettingSource, SourceKind
 
 _UNEXPECTED = "got {}, expected {}"
 """Follows the path of the setting."""
@@ -37,7 +37,7 @@ def load(
     problems: list[str] = []
     # A mistake is reported even if another layer overrides the value, since it would take effect without that layer.
     values: dict[str, object] = {}
-    sources: dict[str, Source] = {}
+    sources: dict[str, SettingSource] = {}
     for layer in layers:
         for path, found in layer.items():
             try:
@@ -181,7 +181,7 @@ def _check_relations(settings: Settings) -> None:
             raise ConfigError([f"{TOPIC_DEFAULTS}: {error.text}"]) from error
 
 
-def _derive_http_listener(values: dict[str, object], sources: dict[str, Source]) -> None:
+def _derive_http_listener(values: dict[str, object], sources: dict[str, SettingSource]) -> None:
     """Set listeners.http from http.host and http.port, if it is not set itself."""
     given = [path for path in ("http.host", "http.port") if path in values]
     if not given or "listeners.http" in values:
@@ -194,7 +194,7 @@ def _derive_http_listener(values: dict[str, object], sources: dict[str, Source])
     sources["listeners.http"] = sources[given[-1]]
 
 
-def _assemble(values: Mapping[str, object], sources: Mapping[str, Source]) -> Settings:
+def _assemble(values: Mapping[str, object], sources: Mapping[str, SettingSource]) -> Settings:
     by_section: dict[str, dict[str, object]] = {}
     for path, value in values.items():
         section, _, key = path.partition(".")

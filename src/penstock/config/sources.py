@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.settings import Source, SourceKind
+from penstock.settings import SettingSource, SourceKind
 
 ENVIRONMENT_PREFIX = "PENSTOCK__"
 _FLAGS = {"cluster.name": "--cluster"}
@@ -28,7 +28,7 @@ class Found(NamedTuple):
     """A raw value and where it was found. Text from the environment is converted leniently ("1" is a number)."""
 
     value: object
-    source: Source
+    source: SettingSource
 
 
 Layer = dict[str, Found]
@@ -49,7 +49,7 @@ def read_toml(path: Path) -> Layer:
     layer: Layer = {}
     for dotted, value in _flatten(tree):
         line = lines.get(dotted)
-        layer[dotted] = Found(value, Source(SourceKind.FILE, f"{path}:{line}" if line else str(path)))
+        layer[dotted] = Found(value, SettingSource(SourceKind.FILE, f"{path}:{line}" if line else str(path)))
     return layer
 
 
@@ -62,7 +62,9 @@ def read_environment(environment: Mapping[str, str]) -> Layer:
         section, _, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().partition("__")
         if section == "topic_defaults":
             key = key.replace("_", ".")
-        layer[f"{section}.{key}" if key else section] = Found(environment[name], Source(SourceKind.ENVIRONMENT, name))
+        layer[f"{section}.{key}" if key else section] = Found(
+            environment[name], SettingSource(SourceKind.ENVIRONMENT, name)
+        )
     return layer
 
 
@@ -70,7 +72,7 @@ def read_flags(flags: Mapping[str, object]) -> Layer:
     """Flags by the path that they set; those that are None were not given."""
     return {
         path: Found(
-            value, Source(SourceKind.FLAG, _FLAGS.get(path) or "--" + path.rpartition(".")[2].replace("_", "-"))
+            value, SettingSource(SourceKind.FLAG, _FLAGS.get(path) or "--" + path.rpartition(".")[2].replace("_", "-"))
         )
         for path, value in flags.items()
         if value is not None

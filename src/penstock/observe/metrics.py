@@ -342,7 +342,7 @@ class _Collected(Collector):
         return self._families
 
 
-class Metrics:
+class MetricsText:
     """The text of ``/metrics``. Simultaneous requests share one collection."""
 
     def __init__(self, broker: Broker, problem: Problem = _no_problem) -> None:

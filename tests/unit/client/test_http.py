@@ -12,7 +12,7 @@ import pytest
 
 from penstock.client import http as http_module
 from penstock.client.errors import CannotConnect, ConnectionLost, RequestRefused, RequestTimeout
-from penstock.client.http import HttpConnection
+from penstock.client.http import HttpSession
 
 
 class Said(msgspec.Struct):
@@ -70,7 +70,7 @@ def answer(body, status="200 OK", extra=""):
 
 def test_one_connection_serves_many_requests() -> None:
     with server(answer('{"said":"a"}'), answer('{"said":"b"}')) as (address, requests):
-        connection = HttpConnection(address)
+        connection = HttpSession(address)
         assert connection.get("/x", Said, {"a": 1, "b": None, "c": "ä b"}).said == "a"
         assert connection.post("/y", {"a": 1, "b": None}, Said).said == "b"
         connection.close()
@@ -89,7 +89,7 @@ def test_a_process_of_more_files_than_select_can_tell_apart_uses_its_connection_
     with ExitStack() as files, server(said, said) as (address, requests):
         for _ in range(many):
             files.enter_context(open(os.devnull))
-        with closing(HttpConnection(address)) as http:
+        with closing(HttpSession(address)) as http:
             assert [http.get("/", Said).said, http.get("/", Said).said] == ["a", "a"]
     assert len(requests) == 2
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -97,7 +97,7 @@ def test_a_process_of_more_files_than_select_can_tell_apart_uses_its_connection_
 
 def test_a_connection_that_was_closed_while_nothing_was_asked_is_opened_anew() -> None:
     with server(answer('{"said":"a"}'), answer('{"said":"b"}'), close_after=True) as (address, _):
-        connection = HttpConnection(address)
+        connection = HttpSession(address)
         assert connection.get("/", Said).said == "a"
         # The end of the connection is there to be read, whenever it came.
         connection._connection.sock.recv(1, socket.MSG_PEEK)
@@ -107,9 +107,9 @@ def test_a_connection_that_was_closed_while_nothing_was_asked_is_opened_anew() -
 
 def test_one_that_never_answered_may_be_no_http_at_all_and_one_that_did_is() -> None:
     with server(b"", close_after=True) as (address, _), pytest.raises(ConnectionLost, match=r"Kafka port.*http="):
-        HttpConnection(address).post_only("/", {})
+        HttpSession(address).post_only("/", {})
     with server(answer('{"said":"a"}'), b"", close_after=True) as (address, _):
-        connection = HttpConnection(address)
+        connection = HttpSession(address)
         assert connection.get("/", Said).said == "a"
         connection.close()
         with pytest.raises(ConnectionLost, match=r"before it answered$"):
@@ -119,24 +119,24 @@ def test_one_that_never_answered_may_be_no_http_at_all_and_one_that_did_is() -> 
 def test_an_answer_that_does_not_come_is_not_asked_for_again() -> None:
     with server(b"", close_after=True) as (address, requests):
         with pytest.raises(ConnectionLost, match="closed the connection before it answered"):
-            HttpConnection(address).post_only("/", {})
+            HttpSession(address).post_only("/", {})
         assert len(requests) == 1
 
 
 def test_a_broker_that_does_not_answer_in_time() -> None:
     with server(b"", b"") as (address, _), pytest.raises(RequestTimeout, match="did not answer within 50 ms"):
-        HttpConnection(address, timeout_ms=50).get("/", Said)
+        HttpSession(address, timeout_ms=50).get("/", Said)
 
 
 def test_nobody_there_and_no_such_host() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with pytest.raises(CannotConnect, match=r"Is the broker running\?"):
-        HttpConnection(f"127.0.0.1:{port}").get("/", Said)
+        HttpSession(f"127.0.0.1:{port}").get("/", Said)
     with pytest.raises(CannotConnect, match="Cannot find the host"):
-        HttpConnection("no-such-host.invalid:80").get("/", Said)
+        HttpSession("no-such-host.invalid:80").get("/", Said)
     with pytest.raises(ValueError, match="has no port"):
-        HttpConnection("nowhere")
+        HttpSession("nowhere")
 
 
 @pytest.mark.parametrize(
@@ -146,13 +146,13 @@ def test_nobody_there_and_no_such_host() -> None:
 )
 def test_something_that_is_not_penstock_is_told_as_such(strange) -> None:
     with server(strange, close_after=True) as (address, _), pytest.raises(CannotConnect, match="use the http= address"):
-        HttpConnection(address).get("/", Said)
+        HttpSession(address).get("/", Said)
 
 
 def test_refusals_in_the_shape_of_both_apis() -> None:
     full = '{"error":"RESOURCE_EXHAUSTED","message":"full.","reason":"partition_buffer_full","retry_after_ms":7}'
     with server(answer(full, "429 Too Many"), answer('{"error":"Topic not found"}', "404 Not Found")) as (address, _):
-        connection = HttpConnection(address)
+        connection = HttpSession(address)
         with pytest.raises(RequestRefused, match=r"^full \(RESOURCE_EXHAUSTED\)$") as refused:
             connection.post_only("/v1/produce", {})
         assert (refused.value.reason, refused.value.retry_after_ms) == ("partition_buffer_full", 7)
@@ -166,7 +166,7 @@ def test_the_lines_of_a_stream_come_one_by_one() -> None:
     stream = b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"said":"a"}\n{"said":"b"}\n'
     with (
         server(stream, close_after=True) as (address, _),
-        closing(HttpConnection(address).stream("GET", "/", Said)) as lines,
+        closing(HttpSession(address).stream("GET", "/", Said)) as lines,
     ):
         assert [line.said for line in lines] == ["a", "b"]
 
@@ -174,7 +174,7 @@ def test_the_lines_of_a_stream_come_one_by_one() -> None:
 def test_a_stream_that_breaks_off_within_a_line_is_a_lost_connection() -> None:
     stream = b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"said":"a"}\n{"sa'
     with server(stream, close_after=True) as (address, _):
-        lines = HttpConnection(address).stream("GET", "/", Said)
+        lines = HttpSession(address).stream("GET", "/", Said)
         assert next(lines).said == "a"
         with pytest.raises(ConnectionLost, match="in the middle of a line"):
             next(lines)
@@ -183,13 +183,13 @@ def test_a_stream_that_breaks_off_within_a_line_is_a_lost_connection() -> None:
 def test_a_stream_that_is_refused() -> None:
     gone = answer('{"error":"NOT_FOUND","message":"no"}', "404 Not Found")
     with server(gone) as (address, _), pytest.raises(RequestRefused):
-        next(HttpConnection(address).stream("GET", "/", Said))
+        next(HttpSession(address).stream("GET", "/", Said))
 
 
 def test_what_another_protocol_answers_is_shown_without_its_control_characters() -> None:
     with (
         server(b"\x00\x00\x12\x04\x1b[31m\x00\r\n", close_after=True) as (address, _),
-        closing(HttpConnection(address)) as http,
+        closing(HttpSession(address)) as http,
         pytest.raises(CannotConnect, match="use the http= address") as raised,
     ):
         http.get("/", Said)
@@ -197,18 +197,18 @@ def test_what_another_protocol_answers_is_shown_without_its_control_characters()
 
 
 def test_an_address_may_be_a_url() -> None:
-    assert str(HttpConnection("http://127.0.0.1:8080/").address) == "127.0.0.1:8080"
+    assert str(HttpSession("http://127.0.0.1:8080/").address) == "127.0.0.1:8080"
 
 
 def test_of_several_nodes_the_first_that_takes_a_connection_is_asked_and_the_next_one_when_it_is_gone() -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         nobody = f"127.0.0.1:{unused.getsockname()[1]}"
     with server(answer('{"said":"second"}')) as (second, _), server(answer('{"said":"third"}')) as (third, _):
-        with closing(HttpConnection(f"{nobody}, http://{second}/,{third}")) as http:
+        with closing(HttpSession(f"{nobody}, http://{second}/,{third}")) as http:
             assert http.get("/", Said).said == "second"
             assert str(http.address) == second
             http.close()
-        with closing(HttpConnection(f"{nobody},{third}")) as http:
+        with closing(HttpSession(f"{nobody},{third}")) as http:
             assert http.get("/", Said).said == "third"
 
 
@@ -220,7 +220,7 @@ def test_what_one_of_several_nodes_does_not_answer_the_next_is_asked_and_stays_t
     with (
         server(*silent, close_after=True) as (first, _),
         server(answer('{"said":"b"}'), answer('{"said":"c"}')) as (second, requests),
-        closing(HttpConnection(f"{first},{second}")) as connection,
+        closing(HttpSession(f"{first},{second}")) as connection,
     ):
         with monkeypatch.context() as patched:
             # The last node that is asked has all the time.
@@ -236,7 +236,7 @@ def test_what_changes_something_is_asked_of_one_node_and_the_next_request_goes_t
     with (
         server(b"", close_after=True) as (first, asked),
         server(answer("{}")) as (second, requests),
-        closing(HttpConnection(f"{first},{second}")) as connection,
+        closing(HttpSession(f"{first},{second}")) as connection,
     ):
         with pytest.raises(ConnectionLost, match=first):
             connection.post_only("/", {})
@@ -249,7 +249,7 @@ def test_when_no_node_answers_the_last_one_is_told_of() -> None:
     with (
         server() as (first, _),
         server() as (second, _),
-        closing(HttpConnection(f"{first},{second}", timeout_ms=50)) as connection,
+        closing(HttpSession(f"{first},{second}", timeout_ms=50)) as connection,
         pytest.raises(RequestTimeout, match=f"{second} did not answer within 50 ms"),
     ):
         connection.get("/", Said)
@@ -259,10 +259,10 @@ def test_when_none_of_several_nodes_is_there_all_are_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         nobody = f"127.0.0.1:{unused.getsockname()[1]}"
     with pytest.raises(CannotConnect, match=f"Cannot connect to any of {nobody}, {nobody}: .* --http"):
-        HttpConnection(f"{nobody},{nobody}").connect()
+        HttpSession(f"{nobody},{nobody}").connect()
 
 
 @pytest.mark.parametrize("text", ["", " , ", "127.0.0.1:1,x"])
 def test_a_list_that_names_nobody_or_not_everybody_is_refused(text) -> None:
     with pytest.raises(ValueError, match="write HOST:PORT"):
-        HttpConnection(text)
+        HttpSession(text)

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.address import Address
 from penstock.config import ConfigError, load
-from penstock.settings import LogFormat, Settings, Source, SourceKind
+from penstock.settings import LogFormat, Settings, SettingSource, SourceKind
 from penstock.types import Acks, Flush
 
 
@@ -77,11 +77,11 @@ def test_each_value_remembers_where_it_came_from(toml) -> None:
     path = toml('# top\n[log]\nflush = "os"\n\n[topic_defaults]\n"retention.ms" = 5\nsegment.bytes = 100\n')
     settings = load(path, {"PENSTOCK__LOG__SYNC_THREADS": "2"}, {"server.data_dir": "d"})
     assert settings.sources == {
-        "log.flush": Source(SourceKind.FILE, f"{path}:3"),
-        "topic_defaults.retention.ms": Source(SourceKind.FILE, f"{path}:6"),
-        "topic_defaults.segment.bytes": Source(SourceKind.FILE, f"{path}:7"),
-        "log.sync_threads": Source(SourceKind.ENVIRONMENT, "PENSTOCK__LOG__SYNC_THREADS"),
-        "server.data_dir": Source(SourceKind.FLAG, "--data-dir"),
+        "log.flush": SettingSource(SourceKind.FILE, f"{path}:3"),
+        "topic_defaults.retention.ms": SettingSource(SourceKind.FILE, f"{path}:6"),
+        "topic_defaults.segment.bytes": SettingSource(SourceKind.FILE, f"{path}:7"),
+        "log.sync_threads": SettingSource(SourceKind.ENVIRONMENT, "PENSTOCK__LOG__SYNC_THREADS"),
+        "server.data_dir": SettingSource(SourceKind.FLAG, "--data-dir"),
     }
     assert str(settings.source_of("log.flush")) == f"{path}:3"
     assert str(settings.source_of("log.checkpoint_interval_ms")) == "default"

@@ -14,7 +14,7 @@ from penstock.errors import Reason
 from penstock.meters import Counts
 from penstock.observe import metrics
 from penstock.observe.declared import METRICS, MetricKind
-from penstock.observe.metrics import Metrics
+from penstock.observe.metrics import MetricsText
 from penstock.types import Gateway, GroupId
 from tests.support.kafka_node import KafkaNode
 from tests.support.kafka_wire import until
@@ -30,7 +30,7 @@ async def node(tmp_path: Path) -> AsyncIterator[KafkaNode]:
         yield started
 
 
-async def scrape(made: Metrics) -> Values:
+async def scrape(made: MetricsText) -> Values:
     text, content_type = await made.text()
     assert content_type.startswith("text/plain; version=0.0.4")
     return {
@@ -66,7 +66,7 @@ async def test_a_real_parser_finds_every_documented_metric_as_it_is_documented(n
     await node.append("t", 0, 3)
     await node.commit("g", "t", 0, 1)
     touch_everything(node)
-    text, content_type = await Metrics(node.broker).text(accept)
+    text, content_type = await MetricsText(node.broker).text(accept)
     assert content_type.split(";", maxsplit=1)[0] == (accept or "text/plain").split(";", maxsplit=1)[0]
     families = {family.name: family for family in (parse_openmetrics if accept else parse_text)(text.decode())}
     for metric in METRICS:
@@ -88,7 +88,7 @@ async def test_the_numbers_are_those_of_the_node(node: KafkaNode) -> None:
     touch_everything(node)
     node.broker.meters.acks.add(("t", "g"), 9)
     node.broker.meters.nacks.add(("t", "g", 'it "broke"\n\\'), 2)
-    found = await scrape(Metrics(node.broker))
+    found = await scrape(MetricsText(node.broker))
     assert value(found, "penstock_records_in_total", topic="t", gateway="kafka") == 3
     assert value(found, "penstock_bytes_out_total", topic="t", gateway="http") == 200
     assert value(found, "message_acks_total", topic="t", group="g") == 9
@@ -121,7 +121,7 @@ async def test_a_queue_is_told_by_its_own_numbers(node: KafkaNode) -> None:
     queues.nack("t", "g", "w", 0, 2, "bad luck", acked.append)
     await until(lambda: len(acked) == 2)
     node.clock.advance(4000)
-    found = await scrape(Metrics(node.broker))
+    found = await scrape(MetricsText(node.broker))
     assert value(found, "inflight_messages", topic="t", group="g", partition="0") == 1
     assert value(found, "consumer_lag", topic="t", group="g", partition="0") == 4
     assert value(found, "penstock_group_lag_seconds", topic="t", group="g") == 4
@@ -134,7 +134,7 @@ async def test_a_queue_is_told_by_its_own_numbers(node: KafkaNode) -> None:
 
 async def test_a_direction_that_nothing_went_has_no_series(node: KafkaNode) -> None:
     node.broker.meters.took_in("t", Gateway.KAFKA, 3, 300)
-    found = await scrape(Metrics(node.broker))
+    found = await scrape(MetricsText(node.broker))
     assert labels_of(found, "penstock_records_in_total") == [{"topic": "t", "gateway": "kafka"}]
     assert labels_of(found, "penstock_records_out_total") == []
 
@@ -146,7 +146,7 @@ async def test_a_deleted_topic_and_a_deleted_group_have_no_series(node: KafkaNod
     node.broker.meters.took_in("t", Gateway.KAFKA, 3, 300)
     node.broker.meters.acks.add(("t", "g"))
     node.broker.meters.acks.add(("u", "g"))
-    made = Metrics(node.broker)
+    made = MetricsText(node.broker)
     assert "t" in {dict(labels).get("topic") for _, labels in await scrape(made)}
     await node.broker.topics.delete("t")
     found = await scrape(made)
@@ -166,7 +166,7 @@ async def test_no_log_is_opened_for_a_scrape(tmp_path: Path) -> None:
         await node.commit("g", "t", 0, 0)
         await node.commit("g", "t", 1, 0)
     async with KafkaNode(tmp_path) as node:
-        made = Metrics(node.broker)
+        made = MetricsText(node.broker)
         before = len(list(node.broker.open_logs()))
         found = await scrape(made)
         assert labels_of(found, "consumer_lag") == []
@@ -185,7 +185,7 @@ async def test_series_past_the_limit_are_left_out_and_counted(node: KafkaNode, m
             await node.commit(group, "t", index, 0)
     for number in range(10):
         node.broker.meters.acks.add((f"t{number}", "g"))
-    found = await scrape(Metrics(node.broker))
+    found = await scrape(MetricsText(node.broker))
     assert len(labels_of(found, "message_acks_total")) == 3
     assert value(found, "penstock_series_left_out", metric="message_acks_total") == 7
     assert len(labels_of(found, "consumer_lag")) == 3
@@ -202,7 +202,7 @@ async def test_the_time_of_a_record_is_read_once(node: KafkaNode, monkeypatch: p
     real = metrics._time_at
     monkeypatch.setattr(metrics, "_time_at", lambda partition, offset: read.append(offset) or real(partition, offset))
     monkeypatch.setattr(metrics, "TIMES_READ_MAX", 2)
-    made = Metrics(node.broker)
+    made = MetricsText(node.broker)
     await scrape(made)
     assert len(read) == 2
     # What there was no time for comes with the next scrape, and then all is known.
@@ -218,7 +218,7 @@ async def test_the_time_of_a_record_is_read_once(node: KafkaNode, monkeypatch: p
 
 
 async def test_those_who_ask_together_share_one_collection(node: KafkaNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = Metrics(node.broker)
+    made = MetricsText(node.broker)
     count = 0
     real = made._collector.steps
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
 from penstock.address import Address
-from penstock.bench.context import Context
+from penstock.bench.context import RowContext
 from penstock.bench.delivery import STAMP, Consumer, Producer, TextStamper, TextTap, blank_value
 from penstock.bench.faults import BenchError
 from penstock.bench.gateways import http1
@@ -20,8 +20,8 @@ from penstock.wire.mq import mq_generated as mq
 
 _OPENING_S_MAX = 10.0
 
-MakeProducer = Callable[[Context, ExitStack], Producer]
-MakeConsumer = Callable[[Context, ExitStack], Consumer]
+MakeProducer = Callable[[RowContext, ExitStack], Producer]
+MakeConsumer = Callable[[RowContext, ExitStack], Consumer]
 
 
 class CallStamper:
@@ -100,7 +100,7 @@ class SubscriptionTap:
         return stamps
 
 
-def http_producer(context: Context, stack: ExitStack) -> Producer:
+def http_producer(context: RowContext, stack: ExitStack) -> Producer:
     """POST of a message."""
     body = b'{"value":"' + blank_value(context.options.value_bytes) + b'"}'
     request = http1.request("POST", f"/topics/{context.topic.name}/messages", context.http, body)
@@ -108,13 +108,13 @@ def http_producer(context: Context, stack: ExitStack) -> Producer:
     return stack.enter_context(connect(context.http)), TextStamper(request), counter
 
 
-def tcp_producer(context: Context, stack: ExitStack) -> Producer:
+def tcp_producer(context: RowContext, stack: ExitStack) -> Producer:
     """A JSON line."""
     line = produce_line(context, blank_value(context.options.value_bytes).decode())
     return stack.enter_context(connect(context.tcp)), TextStamper(line), line_counter()
 
 
-def grpc_producer(context: Context, stack: ExitStack) -> Producer:
+def grpc_producer(context: RowContext, stack: ExitStack) -> Producer:
     """Publish."""
     sock = stack.enter_context(connect(context.grpc))
     client = Http2Client("Publish", context.grpc)
@@ -141,21 +141,21 @@ def _open(sock: socket.socket, request: bytes) -> None:
         raise BenchError(f"The broker refused a consumer: {status.decode(errors='replace')}")
 
 
-def consume(context: Context, stack: ExitStack) -> Consumer:
+def consume(context: RowContext, stack: ExitStack) -> Consumer:
     """The stream of GET /v1/consume."""
     sock, ack_sock = (stack.enter_context(connect(context.http)) for _ in range(2))
     _open(sock, consume_request(context.http, context.topic.name, "tap"))
     return sock, AckingTap(AckMaker(context.http, context.topic.name, "tap"), ack_sock)
 
 
-def tail(context: Context, stack: ExitStack) -> Consumer:
+def tail(context: RowContext, stack: ExitStack) -> Consumer:
     """The server-sent events of a tail."""
     sock = stack.enter_context(connect(context.http))
     _open(sock, http1.request("GET", f"/topics/{context.topic.name}/tail?from=earliest", context.http))
     return sock, TextTap()
 
 
-def subscribe(context: Context, stack: ExitStack) -> Consumer:
+def subscribe(context: RowContext, stack: ExitStack) -> Consumer:
     """Subscribe."""
     sock = stack.enter_context(connect(context.grpc))
     return sock, SubscriptionTap(context.grpc, context.topic.name, sock)

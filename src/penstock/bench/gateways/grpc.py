@@ -7,14 +7,14 @@ from collections import deque
 
 from penstock.address import Address
 from penstock.bench import kafka
-from penstock.bench.context import Context
+from penstock.bench.context import RowContext
 from penstock.bench.faults import BenchError
 from penstock.bench.gateways.http2 import Http2Client, MessageReader
 from penstock.bench.gateways.produce import BATCH_RECORDS
-from penstock.bench.histogram import Histogram
+from penstock.bench.histogram import LatencyHistogram
 from penstock.bench.kafka import connect
 from penstock.bench.lanes import preload
-from penstock.bench.pump import Channel, Pump, Worker
+from penstock.bench.pump import Channel, LoadWorker, Pump
 from penstock.bench.rows import Meter, Row
 from penstock.wire.mq import mq_generated as mq
 
@@ -24,7 +24,7 @@ MARK = b"\xfe\xff~~\xff\xfe"
 """Ends every value, and cannot be part of anything else in a frame: records are counted by it."""
 
 
-class UnaryCalls(Worker):
+class UnaryCalls(LoadWorker):
     """Keeps `calls` Publish calls in flight on one connection."""
 
     def __init__(self, address: Address, message: bytes, calls: int) -> None:
@@ -41,7 +41,7 @@ class UnaryCalls(Worker):
         self.unanswered += count
         return count
 
-    def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: Histogram) -> int:  # noqa: ARG002  it has one channel
+    def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: LatencyHistogram) -> int:  # noqa: ARG002  it has one channel
         ended = self._client.receive(data)
         for stream in ended:
             latency_ns.record(now_ns - self._since.pop(stream))
@@ -49,7 +49,7 @@ class UnaryCalls(Worker):
         return len(ended)
 
 
-class FrameStream(Worker):
+class FrameStream(LoadWorker):
     """Keeps `frames` frames of records in flight on one PublishStream."""
 
     def __init__(self, address: Address, topic: str, payloads: list[bytes], frames: int) -> None:
@@ -81,7 +81,7 @@ class FrameStream(Worker):
                 raise BenchError(f"The broker refused a record of a frame: {failure.message}")
             self._answers += 1
 
-    def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: Histogram) -> int:  # noqa: ARG002  it has one channel
+    def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: LatencyHistogram) -> int:  # noqa: ARG002  it has one channel
         if self._client.receive(data):
             raise BenchError("The broker ended a stream during the measurement; see its log")
         answers, self._answers = self._answers, 0
@@ -91,7 +91,7 @@ class FrameStream(Worker):
         return answers
 
 
-class BatchSubscription(Worker):
+class BatchSubscription(LoadWorker):
     """Reads a topic from its beginning to its end, again and again."""
 
     def __init__(self, address: Address, topic: str, records: int) -> None:
@@ -115,7 +115,7 @@ class BatchSubscription(Worker):
         # Shorter than the mark, so that none is counted twice.
         self._tail = text[-(len(MARK) - 1) :]
 
-    def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: Histogram) -> int:  # noqa: ARG002  no request is timed
+    def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: LatencyHistogram) -> int:  # noqa: ARG002  no request is timed
         ended = self._client.receive(data)
         count, self._count = self._count, 0
         self._seen += count
@@ -128,14 +128,14 @@ class BatchSubscription(Worker):
         return count
 
 
-def unary(context: Context) -> Row:
+def unary(context: RowContext) -> Row:
     """Publish, one record per call."""
     message = mq.PublishRequest(topic=context.topic.name, payload=context.value.encode()).SerializeToString()
     calls = [UnaryCalls(context.grpc, message, context.window) for _ in range(context.connections)]
     return context.pumped(Pump(calls), 1)
 
 
-def stream(context: Context) -> Row:
+def stream(context: RowContext) -> Row:
     """PublishStream, frames of many records."""
     payloads = [context.value.encode()] * BATCH_RECORDS
     name = context.topic.name
@@ -143,7 +143,7 @@ def stream(context: Context) -> Row:
     return context.pumped(Pump(streams), BATCH_RECORDS)
 
 
-def subscribe_batch(context: Context) -> Row:
+def subscribe_batch(context: RowContext) -> Row:
     """SubscribeBatch without a group, from the beginning."""
     options, partitions = context.options, len(context.topic.leaders)
     value = b"v" * max(1, options.value_bytes - len(MARK)) + MARK

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 
-from penstock.bench.context import Context
+from penstock.bench.context import RowContext
 from penstock.bench.gateways import http1, wrk
 from penstock.bench.kafka import connect
 from penstock.bench.pump import Lane, Pump, RingSource, TokenCounter
@@ -19,23 +19,23 @@ def compact(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-def http_single(context: Context) -> Row:
+def http_single(context: RowContext) -> Row:
     """One record per request."""
     return _by_wrk(context, f"/topics/{context.topic.name}/messages", compact({"value": context.value}), 1)
 
 
-def http_v1_single(context: Context) -> Row:
+def http_v1_single(context: RowContext) -> Row:
     """One record per request, of the other API."""
     return _by_wrk(context, "/v1/produce", compact({"topic": context.topic.name, "value": context.value}), 1)
 
 
-def http_batch(context: Context) -> Row:
+def http_batch(context: RowContext) -> Row:
     """An array of records per request."""
     body = compact([{"value": context.value}] * BATCH_RECORDS)
     return _by_wrk(context, f"/topics/{context.topic.name}/messages", body, BATCH_RECORDS)
 
 
-def _by_wrk(context: Context, path: str, body: bytes, records: int) -> Row:
+def _by_wrk(context: RowContext, path: str, body: bytes, records: int) -> Row:
     options = context.options
 
     def load(seconds: float) -> wrk.WrkSample:
@@ -52,7 +52,7 @@ def _by_wrk(context: Context, path: str, body: bytes, records: int) -> Row:
     return dataclasses.replace(row, p50_us=sample.p50_us, p99_us=sample.p99_us, p999_us=sample.p999_us)
 
 
-def http_ndjson(context: Context) -> Row:
+def http_ndjson(context: RowContext) -> Row:
     """One request; every line is a record, and has a line in the response."""
     chunk = http1.chunk((compact({"value": context.value}) + b"\n") * BATCH_RECORDS)
     sock = connect(context.http)
@@ -61,7 +61,7 @@ def http_ndjson(context: Context) -> Row:
     return context.pumped(Pump([Lane(sock, RingSource([chunk]), counter, context.window)]), BATCH_RECORDS)
 
 
-def produce_line(context: Context, value: str) -> bytes:
+def produce_line(context: RowContext, value: str) -> bytes:
     """A line of the TCP API that produces one record."""
     return compact({"type": "produce", "topic": context.topic.name, "value": value}) + b"\n"
 
@@ -71,7 +71,7 @@ def line_counter() -> TokenCounter:
     return TokenCounter(b"\n", (b'"ok":false', b'"ok": false'))
 
 
-def tcp(context: Context) -> Row:
+def tcp(context: RowContext) -> Row:
     """A window of lines in flight on each connection."""
     source = [produce_line(context, context.value)] * context.window
     lanes = [Lane(context.tcp, RingSource(source), line_counter(), context.window) for _ in range(context.connections)]

@@ -10,14 +10,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from penstock.address import Address
-from penstock.bench.context import Context
+from penstock.bench.context import RowContext
 from penstock.bench.faults import BenchError
 from penstock.bench.gateways import http1
 from penstock.bench.gateways.produce import compact
-from penstock.bench.histogram import Histogram
+from penstock.bench.histogram import LatencyHistogram
 from penstock.bench.kafka import connect
 from penstock.bench.lanes import preload
-from penstock.bench.pump import Channel, Pump, TokenCounter, Worker, settle
+from penstock.bench.pump import Channel, LoadWorker, Pump, TokenCounter, settle
 from penstock.bench.rows import Meter, Row
 
 GROUP = "bench"
@@ -64,7 +64,7 @@ class AckMaker:
         return self._head + b"%d\r\n\r\n" % (len(self._names) + len(place)) + self._names + place
 
 
-class LeaseWorker(Worker):
+class LeaseWorker(LoadWorker):
     """Leases, acks what it got, leases again; one request at a time."""
 
     def __init__(self, address: Address, topic: str, owner: str, records: int) -> None:
@@ -84,7 +84,7 @@ class LeaseWorker(Worker):
             self.channels[0].outbox += self._lease
         return 0
 
-    def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: Histogram) -> int:
+    def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: LatencyHistogram) -> int:
         finished = 0
         for body in self._reader.feed(data):
             if self._acks_open:
@@ -112,7 +112,7 @@ class LeaseWorker(Worker):
         return finished
 
 
-class StreamWorker(Worker):
+class StreamWorker(LoadWorker):
     """Takes records from a stream and acks each of them on a second connection, without waiting for the responses."""
 
     def __init__(self, address: Address, topic: str, owner: str) -> None:
@@ -130,7 +130,7 @@ class StreamWorker(Worker):
         self._request = b""
         return 0
 
-    def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: Histogram) -> int:
+    def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: LatencyHistogram) -> int:
         if channel is self._ack_channel:
             count = self._answers.feed(data)
             settle(self._since, count, now_ns, latency_ns)
@@ -150,25 +150,25 @@ class StreamWorker(Worker):
         return 0
 
 
-def queue_1(context: Context) -> Row:
+def queue_1(context: RowContext) -> Row:
     """One record at a time."""
     name = context.topic.name
     return _worked(context, lambda owner: LeaseWorker(context.http, name, owner, 1), PRELOAD_PER_S_ONE)
 
 
-def queue_batch(context: Context) -> Row:
+def queue_batch(context: RowContext) -> Row:
     """Many records at a time."""
     name = context.topic.name
     return _worked(context, lambda owner: LeaseWorker(context.http, name, owner, BATCH_RECORDS), PRELOAD_PER_S_MANY)
 
 
-def queue_consume(context: Context) -> Row:
+def queue_consume(context: RowContext) -> Row:
     """A stream of records, an ack for each."""
     name = context.topic.name
     return _worked(context, lambda owner: StreamWorker(context.http, name, owner), PRELOAD_PER_S_ONE * 2)
 
 
-def _worked(context: Context, worker: Callable[[str], Worker], per_s: int) -> Row:
+def _worked(context: RowContext, worker: Callable[[str], LoadWorker], per_s: int) -> Row:
     options, partitions = context.options, len(context.topic.leaders)
     wanted = records_needed(options.warmup_s + options.seconds, per_s, options.requests_max())
     batch, records = context.batch(_PRELOAD_BATCH_BYTES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from penstock.bench.context import Context, Kind, Need, Workload
+from penstock.bench.context import Need, RowContext, Workload, WorkloadKind
 from penstock.bench.delivery import deliver
 from penstock.bench.gateways import deliver as sides
 from penstock.bench.gateways import grpc, produce, queue
@@ -15,16 +15,16 @@ _HTTP, _TCP, _GRPC, _WRK = Need.HTTP, Need.TCP, Need.GRPC, Need.WRK
 
 
 def _load(
-    name: str, title: str, run: Callable[[Context], Row], *needs: Need, connections: int = 1, window: int = 1
+    name: str, title: str, run: Callable[[RowContext], Row], *needs: Need, connections: int = 1, window: int = 1
 ) -> Workload:
-    return Workload(name, title, Kind.GATEWAY, run, connections, window, needs=needs)
+    return Workload(name, title, WorkloadKind.GATEWAY, run, connections, window, needs=needs)
 
 
 def _delivery(
     name: str, title: str, producer: sides.MakeProducer, consumer: sides.MakeConsumer, *needs: Need
 ) -> Workload:
     run = partial(deliver, consumer=consumer, producer=producer)
-    return Workload(name, f"{title}, 1,000 records/s", Kind.DELIVERY, run, needs=needs)
+    return Workload(name, f"{title}, 1,000 records/s", WorkloadKind.DELIVERY, run, needs=needs)
 
 
 GATEWAY_WORKLOADS = (

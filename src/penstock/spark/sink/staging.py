@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.client.cluster import Cluster, TopicPartition
-    from penstock.client.sending import Delivery
+    from penstock.client.sending import DeliveredBatch
     from penstock.operations.sinks import OpenedSink
 
 NO_PARTITION: Final = -1
@@ -97,7 +97,7 @@ class Producing:
         return Delivered(self.records)
 
 
-def parts_of(targets: Sequence[TopicPartition], deliveries: Sequence[Delivery]) -> list[SinkPart]:
+def parts_of(targets: Sequence[TopicPartition], deliveries: Sequence[DeliveredBatch]) -> list[SinkPart]:
     """What goes to each partition, from where each batch was to go and where it lies."""
     staged: dict[TopicPartition, list[tuple[int, int, int]]] = {}
     for target, delivery in zip(targets, deliveries, strict=True):

@@ -4,14 +4,14 @@ import pytest
 
 from penstock.client.cluster import Cluster
 from penstock.client.errors import BatchTooLarge, ClientError
-from penstock.client.sending import Delivery
+from penstock.client.sending import DeliveredBatch
 from penstock.operations.sinks import OpenedSink, SinkPart
 from penstock.spark.sink.staging import Staged, StagingWriter, parts_of
 from tests.unit.client.test_batches import too_large
 
 
 def delivery(base_offset, count):
-    return Delivery("__staging.s", 0, base_offset, count)
+    return DeliveredBatch("__staging.s", 0, base_offset, count)
 
 
 def test_batches_are_told_by_their_destination_in_order() -> None:
