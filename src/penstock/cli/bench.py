@@ -31,7 +31,7 @@ HttpPlace = Annotated[
     typer.Option(
         envvar="PENSTOCK_HTTP",
         metavar="HOST:PORT",
-        help="With --gateways: the HTTP listener, or off. Of several, separated by commas, the first that answers is used.",
+        help="With --gateways, use this HTTP listener, or the first of several that answers; or off.",
     ),
 ]
 
@@ -53,23 +53,23 @@ def bench(
     ] = False,
     http: HttpPlace = "127.0.0.1:8080",
     tcp: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="With --gateways: the JSON lines listener, or off.")
+        str, typer.Option(metavar="HOST:PORT", help="With --gateways, use this JSON lines listener, or off.")
     ] = "127.0.0.1:4040",
     grpc: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="With --gateways: the gRPC listener, or off.")
+        str, typer.Option(metavar="HOST:PORT", help="With --gateways, use this gRPC listener, or off.")
     ] = "127.0.0.1:50051",
     acks: Annotated[
         AcksChoice, typer.Option(help="Wait for these acknowledgements in workloads that write (Kafka protocol only).")
     ] = AcksChoice.BOTH,
     seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="Measure each row for this many seconds.")] = 5.0,
-    warmup: Annotated[float, typer.Option(min=0, max=600, help="Warm up for this many seconds before.")] = 1.0,
+    warmup: Annotated[float, typer.Option(min=0, max=600, help="Warm up for this many seconds first.")] = 1.0,
     partitions: Annotated[int, typer.Option(min=1, max=1000, help="Use topics with this many partitions.")] = 1,
     value_bytes: Annotated[int, typer.Option(min=8, max=1_000_000, help="Use record values of this many bytes.")] = 100,
     connections: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Override the number of connections of raw rows.")
+        int | None, typer.Option(min=1, max=1000, help="Use this many connections in raw rows.")
     ] = None,
     pipeline: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="Override the number of requests in flight per connection.")
+        int | None, typer.Option(min=1, max=1000, help="Keep this many requests in flight per connection.")
     ] = None,
     records_max: Annotated[int, typer.Option(min=100, help="Write at most this many records per row.")] = 100_000_000,
     bytes_max: Annotated[int, typer.Option(min=1 << 20, help="Write at most this many bytes per row.")] = 4 << 30,

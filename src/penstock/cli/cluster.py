@@ -66,7 +66,7 @@ def up(
             "--http-port",
             min=0,
             max=65535,
-            help=f"Use this HTTP port for node 1, in the same way.  [default: {HTTP_PORT}]",
+            help=f"Use this HTTP port for node 1, and the next free ones for the others; 0: any.  [default: {HTTP_PORT}]",
         ),
     ] = None,
     racks: Annotated[
@@ -120,7 +120,7 @@ def reassign(
         typer.Option(
             "--to",
             metavar="NODE,...",
-            help="Move to these nodes, the preferred leader first; rotated over the partitions of a topic.",
+            help="Move to these nodes, the preferred leader first; the order rotates over the partitions of a topic.",
         ),
     ] = None,
     replication_factor: Annotated[
@@ -138,7 +138,7 @@ def reassign(
 ) -> None:
     """Move replicas of topics or partitions to other nodes.
 
-    Shows the plan, and asks; without a terminal it requires --yes. Records are copied at a limited rate, and producers and consumers are not interrupted. A move
+    Shows the plan, and asks for confirmation; without a terminal it requires --yes. Records are copied at a limited rate, and producers and consumers are not interrupted. A move
     survives a restart of any node.
     """
     ways = sum((to is not None, replication_factor is not None, cancel, listing))
@@ -173,7 +173,7 @@ def elect(
     unclean: Annotated[
         bool,
         typer.Option(
-            "--unclean", help="Elect any replica that is up where none in sync is. Acknowledged records may be lost."
+            "--unclean", help="Elect any replica that is up if no in-sync replica is. Acknowledged records may be lost."
         ),
     ] = False,
     dry_run: DryRun = False,
@@ -184,7 +184,7 @@ def elect(
 ) -> None:
     """Elect the preferred replicas as leaders.
 
-    Without names, elects leaders of all partitions that another replica leads. The cluster does this by itself every few minutes. --unclean asks first; without a terminal it requires --yes.
+    Without names, elects leaders of all partitions that another replica leads. The cluster does this by itself every few minutes. --unclean asks for confirmation; without a terminal it requires --yes.
     """
     with connected(bootstrap, timeout) as cluster:
         if dry_run:
@@ -201,7 +201,7 @@ def drain(
     ] = False,
     undo: Annotated[bool, typer.Option("--undo", help="Cancel the drain and use the node again.")] = False,
     partial: Annotated[
-        bool, typer.Option("--partial", help="Move what other nodes can take, although some replicas have to stay.")
+        bool, typer.Option("--partial", help="Move what other nodes can take, even if some replicas must stay.")
     ] = False,
     dry_run: DryRun = False,
     yes: YesToPlan = False,
@@ -211,7 +211,7 @@ def drain(
 ) -> None:
     """Move all leaders and replicas of a node to other nodes.
 
-    Do this before the node is removed. Asks first; without a terminal it requires --yes. The node keeps serving meanwhile, and gets no new replicas until --undo. Nothing is moved if other nodes cannot
+    Run this before you remove the node. Asks for confirmation; without a terminal it requires --yes. The node continues to serve clients, and gets no new replicas until --undo. Nothing is moved if other nodes cannot
     take everything, unless --partial is given.
     """
     if undo and (watch or partial or dry_run):

@@ -109,8 +109,8 @@ def redrive(
 ) -> None:
     """Send dead letters back to their original topic.
 
-    Shows a plan by reason, and asks. Attempts are counted from zero again. If it is interrupted, run it again to send the
-    rest.
+    Shows a plan by reason, and asks for confirmation. Attempts are counted from zero again. If it is interrupted, run it again
+    to send the rest.
     """
     wanted = _wanted(reason, group, partition, since, until, count)
     with queue_admin(http, timeout) as admin:
@@ -142,9 +142,9 @@ def purge(
     http: Http = HTTP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
-    """Mark dead letters as given up.
+    """Discard dead letters.
 
-    Shows a plan by reason, and asks. They remain readable in the dead-letter topic, but are no longer open.
+    Shows a plan by reason, and asks for confirmation. The records stay in the dead-letter topic, but are no longer open.
     """
     wanted = _wanted(reason, group, partition, since, until, count)
     with queue_admin(http, timeout) as admin:

@@ -43,7 +43,7 @@ Partitions = Annotated[
     list[int] | None, typer.Option("--partition", "-p", min=0, help="Inspect only this partition; can be repeated.")
 ]
 Live = Annotated[
-    bool, typer.Option("--live", help="Inspect it although a broker is using it; new records may appear damaged.")
+    bool, typer.Option("--live", help="Inspect it even if a broker is using it; new records may appear damaged.")
 ]
 
 
@@ -61,8 +61,8 @@ def verify(
 ) -> None:
     """Check every batch and every index.
 
-    Prints the problems found (with -o json or ndjson, all files). Exits with 1 if records are damaged or missing; a note is
-    about something that the next start of the broker repairs.
+    Prints the problems found (with -o json or ndjson, all files). Exits with 1 if records are damaged or missing. The broker
+    repairs problems with severity note itself when it starts.
     """
     from penstock.log import inspect
     from penstock.runtime.disk import RealDisk
@@ -105,7 +105,7 @@ def dump(
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, metavar="N", help="Print at most N batches.")
     ] = None,
-    records: Annotated[bool, typer.Option("--records", "-r", help="Print the records of each batch too.")] = False,
+    records: Annotated[bool, typer.Option("--records", "-r", help="Also print the records of each batch.")] = False,
     wide: Annotated[bool, typer.Option("--wide", "-w", help="Show all columns (wider than 80 characters).")] = False,
     live: Live = False,
     output: Output = Format.TABLE,

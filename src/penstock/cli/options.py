@@ -64,14 +64,14 @@ Http = Annotated[
         "--http",
         envvar="PENSTOCK_HTTP",
         metavar="HOST:PORT[,...]",
-        help="Use the HTTP API at this address; of several, the first that answers.",
+        help="Use the HTTP API at this address, or the first of several that answers.",
     ),
 ]
 Timeout = Annotated[
     float, typer.Option("--request-timeout", metavar="SECONDS", min=0.001, help="Wait at most this long for a broker.")
 ]
 Output = Annotated[
-    Format, typer.Option("--output", "-o", help="Print a table, or JSON for programs; --json is short for json.")
+    Format, typer.Option("--output", "-o", help="Print a table, or JSON for programs; --json is short for -o json.")
 ]
 _JSON: Final = "--json"
 
@@ -107,8 +107,10 @@ class AliasCommand(typer.core.TyperCommand):
 
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")]
-YesToPlan = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; required without a terminal.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask (it only asks on a terminal).")]
+YesToPlan = Annotated[
+    bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation on a terminal.")]
 IfExists = Annotated[bool, typer.Option("--if-exists", help="Succeed if it does not exist.")]
 
 
@@ -146,7 +148,7 @@ TopicNames = Annotated[
 ]
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Name of the group.", autocompletion=complete_group)]
 WorkGroup = Annotated[
-    str, typer.Option("--group", "-g", help="Group that consumes the topic as a queue.", autocompletion=complete_group)
+    str, typer.Option("--group", "-g", help="Use the queue of this group.", autocompletion=complete_group)
 ]
 GroupNames = Annotated[
     list[str], typer.Argument(metavar="GROUP...", help="Names of one or more groups.", autocompletion=complete_group)

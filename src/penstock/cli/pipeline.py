@@ -80,7 +80,7 @@ Sets = Annotated[
 def check(
     file: FileArgument,
     sets: Sets = None,
-    deep: Annotated[bool, typer.Option("--deep", help="Have Spark check the queries, and show the columns.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Let Spark check the queries, and show the columns.")] = False,
     bootstrap: Bootstrap = None,
     output: Output = Format.TABLE,
 ) -> None:
@@ -240,7 +240,7 @@ def forget(
     name: NameArgument,
     checkpoint: Annotated[
         bool,
-        typer.Option("--checkpoint", help="Delete its checkpoint too, so that a new run starts from the beginning."),
+        typer.Option("--checkpoint", help="Also delete its checkpoint, so that a new run starts from the beginning."),
     ] = False,
     state_dir: StateDir = None,
 ) -> None:

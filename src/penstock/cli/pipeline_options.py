@@ -39,7 +39,7 @@ StateDir = Annotated[
         "--state-dir", envvar="PENSTOCK_STATE_DIR", metavar="DIR", help="Store the state of runs in this directory."
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Checkpoint = Annotated[
     str | None,
     typer.Option(

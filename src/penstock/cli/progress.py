@@ -95,7 +95,7 @@ def _bar(what: str, unit: str, total: int | None) -> Iterator[ProgressReporter]:
         rich_progress.TimeElapsedColumn(),
         rich_progress.TextColumn("{task.fields[note]}"),
     ]
-    with rich_progress.ProgressReporter(*columns, console=Console(stderr=True), transient=True) as shown:
+    with rich_progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task(what, total=total, note="")
 
         class Bar:

@@ -68,7 +68,7 @@ def delete(
 ) -> None:
     """Delete sinks.
 
-    Deletes their staged records and the number of their last batch, so a batch that is sent again is appended again.
+    Deletes their staged records and the id of their last batch, so a batch that is sent again is appended again.
     Committed records remain in their topics.
     """
     question = f"Delete {', '.join(sinks)}? A batch that is sent again would be appended again."

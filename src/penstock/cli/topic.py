@@ -52,7 +52,7 @@ def create(
     config: Configs = None,
     if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if the topic exists.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check whether it could be created, and create nothing.")
+        bool, typer.Option("--dry-run", help="Check whether the topics can be created, but do not create them.")
     ] = False,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
@@ -92,7 +92,7 @@ def create(
 def ls(
     internal: Annotated[bool, typer.Option("--internal", help="Include the internal topics of the broker.")] = False,
     long: Annotated[
-        bool, typer.Option("--long", "-l", help="Show records and bytes too, which queries every partition.")
+        bool, typer.Option("--long", "-l", help="Also show records and bytes, for which every partition is queried.")
     ] = False,
     output: Output = Format.TABLE,
     bootstrap: Bootstrap = BOOTSTRAP_DEFAULT,
@@ -163,7 +163,11 @@ def config(
     ] = None,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", min=1, help="Grow to this many partitions; keys may then map to other ones."),
+        typer.Option(
+            "--partitions",
+            min=1,
+            help="Increase the number of partitions to this; keys may then map to other partitions.",
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Include defaults.")] = False,
     output: Output = Format.TABLE,
