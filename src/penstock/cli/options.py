@@ -1,8 +1,9 @@
 """Options that several commands share, and what they mean."""
 
+import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -203,6 +204,19 @@ def _address_of(flag: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise Failure(f"{flag}: {error}", Exit.USAGE) from error
+
+
+def with_parameters(parameters: Sequence[inspect.Parameter]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a command that takes keywords have these parameters, in the place of ``**keywords``."""
+
+    def declared(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        named = [each for each in own if each.kind is not each.VAR_KEYWORD]
+        command.__signature__ = inspect.Signature([*named, *parameters])  # type: ignore[attr-defined]
+        command.__annotations__ = {each.name: each.annotation for each in (*named, *parameters)}
+        return command
+
+    return declared
 
 
 def parse_pairs(texts: list[str] | None, flag: str) -> dict[str, str]:

@@ -17,29 +17,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
 
 from penstock.cli.failures import Exit, Failure, note
-from penstock.cli.options import BOOTSTRAP_DEFAULT, parse_pairs
+from penstock.cli.options import BOOTSTRAP_DEFAULT, parse_pairs, with_parameters
 from penstock.cli.output import Format, Row, emit, emit_one, print_table
 from penstock.cli.pipeline_builtins import BuiltinGroup
-from penstock.cli.pipeline_options import (
-    Bootstrap,
-    Checkpoint,
-    Conf,
-    Detach,
-    Master,
-    Name,
-    Once,
-    Output,
-    Rate,
-    RunOptions,
-    StateDir,
-    Trigger,
-    Yes,
-)
+from penstock.cli.pipeline_options import Bootstrap, Output, RunOptions, StateDir, run_parameters
 from penstock.cli.pipeline_screen import LOG_LINES, SparkLog, TerminalScreen, rows_read
 from penstock.cli.places import moment
 from penstock.spark.pipelines.errors import FileErrors, PipelineError, PipelineNotFoundError, PipelineUsageError
@@ -114,22 +100,8 @@ def check(
 
 
 @app.command("run")
-def run(
-    file: FileArgument,
-    sets: Sets = None,
-    bootstrap: Bootstrap = None,
-    master: Master = "local[*]",
-    once: Once = False,
-    trigger: Trigger = None,
-    rate: Rate = None,
-    checkpoint: Checkpoint = None,
-    name: Name = None,
-    conf: Conf = None,
-    state_dir: StateDir = None,
-    detach: Detach = False,
-    yes: Yes = False,
-    output: Output = Format.TABLE,
-) -> None:
+@with_parameters(run_parameters())
+def run(file: FileArgument, sets: Sets = None, **options: Any) -> None:
     """Run a pipeline file.
 
     Runs until the pipeline ends or is stopped (Ctrl-C, SIGTERM, penstock pipeline stop).
@@ -140,7 +112,7 @@ def run(
 
     with _reported():
         pipeline = load(file, parse_pairs(sets, "--set"))
-    given = RunOptions(bootstrap, master, name, conf, state_dir, yes, output, checkpoint, trigger, once, rate, detach)
+    given = RunOptions(**options)
     if pipeline.arguments is None:
         _execute(pipeline, given, lambda execution: run_file(pipeline, execution), streams=True)
         return

@@ -11,7 +11,7 @@ import typer.core
 import typer.main
 
 from penstock.cli.failures import Exit, Failure
-from penstock.cli.options import AliasCommand
+from penstock.cli.options import AliasCommand, with_parameters
 from penstock.cli.pipeline_options import RunOptions, run_parameters
 from penstock.spark.pipelines.builtin import MODULES, builtin_named
 
@@ -52,11 +52,8 @@ def _function(builtin: Builtin[Arguments]) -> Any:
         run_builtin(builtin, arguments_of(builtin.arguments, own), common)
 
     shared = (each for each in run_parameters(streams=builtin.streams) if each.name not in fields)
-    parameters = [*_parameters(builtin.arguments), *shared]
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     call.__doc__ = builtin.run.__doc__ or builtin.summary
-    return call
+    return with_parameters([*_parameters(builtin.arguments), *shared])(call)
 
 
 def arguments_of(kind: type[Arguments], given: dict[str, Any]) -> Arguments:

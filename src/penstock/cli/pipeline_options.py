@@ -76,7 +76,7 @@ class RunOptions:
 _OF_STREAMS: Final = frozenset({"checkpoint", "trigger", "once", "rate", "detach"})
 
 
-def run_parameters(*, streams: bool) -> list[inspect.Parameter]:
+def run_parameters(*, streams: bool = True) -> list[inspect.Parameter]:
     """These options as parameters of a command; those of streaming pipelines only for one that streams."""
     types = get_type_hints(RunOptions, include_extras=True)
     return [

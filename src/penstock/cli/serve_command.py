@@ -2,7 +2,6 @@
 
 import inspect
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -10,6 +9,7 @@ import typer
 
 from penstock.cli import serve as fast
 from penstock.cli.failures import Exit
+from penstock.cli.options import with_parameters
 from penstock.settings import LogFormat, LogLevel
 
 _FLAGS: Final[dict[str, tuple[str, str]]] = {
@@ -40,12 +40,8 @@ ResetWal = Annotated[
 ]
 
 
-def with_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command take every flag of the broker after its first option."""
-    first, *rest = (
-        each for each in inspect.signature(command).parameters.values() if each.kind is not each.VAR_KEYWORD
-    )
-    flags = [
+with_flags: Final = with_parameters(
+    [
         inspect.Parameter(
             flag.removeprefix("--").replace("-", "_"),
             inspect.Parameter.KEYWORD_ONLY,
@@ -56,10 +52,8 @@ def with_flags(command: Callable[..., None]) -> Callable[..., None]:
         )
         for flag, (metavar, text) in _FLAGS.items()
     ]
-    parameters = [first, *flags, *rest]
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in parameters}
-    return command
+)
+"""Lets a command take every flag of the broker."""
 
 
 def flags_given(**given: object) -> dict[str, str]:

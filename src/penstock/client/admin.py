@@ -64,23 +64,20 @@ class Admin:
         exists_ok: bool = False,
     ) -> None:
         """Create a topic. If it exists, raise TOPIC_ALREADY_EXISTS, or with ``exists_ok`` leave it unchanged."""
-        from penstock.wire.kafka.create_topics_generated import (
-            CreateTopicsRequest,
-            CreateTopicsRequestConfig,
-            CreateTopicsRequestTopic,
-            CreateTopicsResponse,
-        )
+        from penstock.wire.kafka import create_topics_generated as wire
 
-        topic = CreateTopicsRequestTopic(
+        topic = wire.CreateTopicsRequestTopic(
             name=name,
             num_partitions=partitions,
             replication_factor=replication_factor,
-            configs=[CreateTopicsRequestConfig(name=key, value=value) for key, value in (configs or {}).items()],
+            configs=[wire.CreateTopicsRequestConfig(name=key, value=value) for key, value in (configs or {}).items()],
         )
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=self._cluster.timeout_ms, validate_only=validate_only)
+        request = wire.CreateTopicsRequest(
+            topics=[topic], timeout_ms=self._cluster.timeout_ms, validate_only=validate_only
+        )
 
         def attempt() -> None:
-            for result in self._cluster.controller().call(request, CreateTopicsResponse).topics:
+            for result in self._cluster.controller().call(request, wire.CreateTopicsResponse).topics:
                 if not (exists_ok and result.error_code == TOPIC_ALREADY_EXISTS):
                     check(result.error_code, f"topic {result.name!r}", result.error_message)
 
@@ -89,18 +86,14 @@ class Admin:
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records."""
-        from penstock.wire.kafka.delete_topics_generated import (
-            DeleteTopicsRequest,
-            DeleteTopicsRequestTopic,
-            DeleteTopicsResponse,
-        )
+        from penstock.wire.kafka import delete_topics_generated as wire
 
-        request = DeleteTopicsRequest(
-            topics=[DeleteTopicsRequestTopic(name=name)], topic_names=[name], timeout_ms=self._cluster.timeout_ms
+        request = wire.DeleteTopicsRequest(
+            topics=[wire.DeleteTopicsRequestTopic(name=name)], topic_names=[name], timeout_ms=self._cluster.timeout_ms
         )
 
         def attempt() -> None:
-            for result in self._cluster.controller().call(request, DeleteTopicsResponse).responses:
+            for result in self._cluster.controller().call(request, wire.DeleteTopicsResponse).responses:
                 check(result.error_code, f"topic {name!r}", result.error_message)
 
         self._cluster.retry(attempt, lost=False)
@@ -108,19 +101,15 @@ class Admin:
 
     def add_partitions(self, name: str, total: int) -> None:
         """Increase the number of partitions to ``total``. New records may then go to other partitions than earlier ones with the same key."""
-        from penstock.wire.kafka.create_partitions_generated import (
-            CreatePartitionsRequest,
-            CreatePartitionsRequestTopic,
-            CreatePartitionsResponse,
-        )
+        from penstock.wire.kafka import create_partitions_generated as wire
 
-        request = CreatePartitionsRequest(
-            topics=[CreatePartitionsRequestTopic(name=name, count=total, assignments=None)],
+        request = wire.CreatePartitionsRequest(
+            topics=[wire.CreatePartitionsRequestTopic(name=name, count=total, assignments=None)],
             timeout_ms=self._cluster.timeout_ms,
         )
 
         def attempt() -> None:
-            for result in self._cluster.controller().call(request, CreatePartitionsResponse).results:
+            for result in self._cluster.controller().call(request, wire.CreatePartitionsResponse).results:
                 check(result.error_code, f"topic {result.name!r}", result.error_message)
 
         self._cluster.retry(attempt, lost=False)
@@ -144,53 +133,45 @@ class Admin:
 
     def alter_configs(self, topic: str, changes: Mapping[str, str | None]) -> None:
         """Set configs of a topic; None restores the default. Other configs do not change."""
-        from penstock.wire.kafka.incremental_alter_configs_generated import (
-            IncrementalAlterConfigsRequest,
-            IncrementalAlterConfigsRequestConfig,
-            IncrementalAlterConfigsRequestResource,
-            IncrementalAlterConfigsResponse,
-        )
+        from penstock.wire.kafka import incremental_alter_configs_generated as wire
 
         configs = [
-            IncrementalAlterConfigsRequestConfig(
+            wire.IncrementalAlterConfigsRequestConfig(
                 name=key, config_operation=_DELETE if value is None else _SET, value=value
             )
             for key, value in changes.items()
         ]
-        resource = IncrementalAlterConfigsRequestResource(
+        resource = wire.IncrementalAlterConfigsRequestResource(
             resource_type=RESOURCE_TOPIC, resource_name=topic, configs=configs
         )
-        request = IncrementalAlterConfigsRequest(resources=[resource])
+        request = wire.IncrementalAlterConfigsRequest(resources=[resource])
 
         def attempt() -> None:
-            for result in self._cluster.controller().call(request, IncrementalAlterConfigsResponse).responses:
+            for result in self._cluster.controller().call(request, wire.IncrementalAlterConfigsResponse).responses:
                 check(result.error_code, f"topic {topic!r}", result.error_message)
 
         self._cluster.retry(attempt, timeout_ms=min(self._cluster.timeout_ms, CHANGE_MS_MAX))
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete all records below an offset (-1: all); returns the new first offset of each partition."""
-        from penstock.wire.kafka.delete_records_generated import (
-            DeleteRecordsRequest,
-            DeleteRecordsRequestPartition,
-            DeleteRecordsRequestTopic,
-            DeleteRecordsResponse,
-        )
+        from penstock.wire.kafka import delete_records_generated as wire
 
         def attempt() -> dict[TopicPartition, int]:
             low: dict[TopicPartition, int] = {}
             for address, partitions in self._cluster.by_leader(before).items():
                 topics = [
-                    DeleteRecordsRequestTopic(
+                    wire.DeleteRecordsRequestTopic(
                         name=topic,
                         partitions=[
-                            DeleteRecordsRequestPartition(partition_index=partition, offset=before[topic, partition])
+                            wire.DeleteRecordsRequestPartition(
+                                partition_index=partition, offset=before[topic, partition]
+                            )
                         ],
                     )
                     for topic, partition in partitions
                 ]
-                request = DeleteRecordsRequest(topics=topics, timeout_ms=self._cluster.timeout_ms)
-                answer = self._cluster.connection_to(address).call(request, DeleteRecordsResponse)
+                request = wire.DeleteRecordsRequest(topics=topics, timeout_ms=self._cluster.timeout_ms)
+                answer = self._cluster.connection_to(address).call(request, wire.DeleteRecordsResponse)
                 for answered in answer.topics:
                     for part in answered.partitions:
                         check(part.error_code, f"{answered.name}/{part.partition_index}", in_metadata=True)
@@ -201,22 +182,21 @@ class Admin:
 
     def sizes(self, topics: Iterable[str]) -> dict[TopicPartition, int]:
         """Bytes on disk of each partition, on its largest replica."""
-        from penstock.wire.kafka.describe_log_dirs_generated import (
-            DescribeLogDirsRequest,
-            DescribeLogDirsRequestTopic,
-            DescribeLogDirsResponse,
-        )
+        from penstock.wire.kafka import describe_log_dirs_generated as wire
 
         wanted = [self._cluster.topic(name) for name in topics]
-        request = DescribeLogDirsRequest(
+        request = wire.DescribeLogDirsRequest(
             topics=[
-                DescribeLogDirsRequestTopic(topic=t.name, partitions=[p.index for p in t.partitions]) for t in wanted
+                wire.DescribeLogDirsRequestTopic(topic=t.name, partitions=[p.index for p in t.partitions])
+                for t in wanted
             ]
         )
 
-        def attempt() -> list[DescribeLogDirsResponse]:
+        def attempt() -> list[wire.DescribeLogDirsResponse]:
             nodes = self._cluster.describe().nodes.values()
-            return [self._cluster.connection_to(node.address).call(request, DescribeLogDirsResponse) for node in nodes]
+            return [
+                self._cluster.connection_to(node.address).call(request, wire.DescribeLogDirsResponse) for node in nodes
+            ]
 
         sizes: dict[TopicPartition, int] = {}
         for result in (result for answer in self._cluster.retry(attempt) for result in answer.results):
@@ -229,19 +209,15 @@ class Admin:
 
     def _described_configs(self, resource_type: int, chosen: Callable[[], tuple[str, Connection]]) -> list[ConfigEntry]:
         """The configs of the resource that ``chosen`` names, from the broker that it connects to. It is called again for each retry."""
-        from penstock.wire.kafka.describe_configs_generated import (
-            DescribeConfigsRequest,
-            DescribeConfigsRequestResource,
-            DescribeConfigsResponse,
-        )
+        from penstock.wire.kafka import describe_configs_generated as wire
 
-        def attempt() -> DescribeConfigsResponse:
+        def attempt() -> wire.DescribeConfigsResponse:
             name, connection = chosen()
-            resource = DescribeConfigsRequestResource(
+            resource = wire.DescribeConfigsRequestResource(
                 resource_type=resource_type, resource_name=name, configuration_keys=None
             )
-            request = DescribeConfigsRequest(resources=[resource], include_documentation=True)
-            return connection.call(request, DescribeConfigsResponse)
+            request = wire.DescribeConfigsRequest(resources=[resource], include_documentation=True)
+            return connection.call(request, wire.DescribeConfigsResponse)
 
         answer = self._cluster.retry(attempt)
         entries: list[ConfigEntry] = []

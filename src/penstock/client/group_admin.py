@@ -111,30 +111,24 @@ class GroupAdmin:
         self, group: str, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, CommittedOffset]:
         """The committed offsets of the group, for the given partitions or for all; partitions without a commit are omitted."""
-        from penstock.wire.kafka.offset_fetch_generated import (
-            OffsetFetchRequest,
-            OffsetFetchRequestGroup,
-            OffsetFetchRequestGroupTopic,
-            OffsetFetchRequestTopic,
-            OffsetFetchResponse,
-            OffsetFetchResponseGroupTopic,
-            OffsetFetchResponseTopic,
-        )
+        from penstock.wire.kafka import offset_fetch_generated as wire
 
-        topics: list[OffsetFetchRequestTopic] | None = None
-        grouped: list[OffsetFetchRequestGroupTopic] | None = None
+        topics: list[wire.OffsetFetchRequestTopic] | None = None
+        grouped: list[wire.OffsetFetchRequestGroupTopic] | None = None
         if partitions is not None:
             wanted = by_topic(partitions)
-            topics = [OffsetFetchRequestTopic(name=t, partition_indexes=p) for t, p in wanted.items()]
-            grouped = [OffsetFetchRequestGroupTopic(name=t, partition_indexes=p) for t, p in wanted.items()]
-        request = OffsetFetchRequest(
-            groups=[OffsetFetchRequestGroup(group_id=group, topics=grouped)], group_id=group, topics=topics
+            topics = [wire.OffsetFetchRequestTopic(name=t, partition_indexes=p) for t, p in wanted.items()]
+            grouped = [wire.OffsetFetchRequestGroupTopic(name=t, partition_indexes=p) for t, p in wanted.items()]
+        request = wire.OffsetFetchRequest(
+            groups=[wire.OffsetFetchRequestGroup(group_id=group, topics=grouped)], group_id=group, topics=topics
         )
 
         def attempt() -> dict[TopicPartition, CommittedOffset]:
-            answer = self._cluster.coordinator(group).call(request, OffsetFetchResponse, version_max=NAMES_VERSION_MAX)
+            answer = self._cluster.coordinator(group).call(
+                request, wire.OffsetFetchResponse, version_max=NAMES_VERSION_MAX
+            )
             check(answer.groups[0].error_code if answer.groups else answer.error_code, f"group {group!r}")
-            answered: list[OffsetFetchResponseTopic] | list[OffsetFetchResponseGroupTopic]
+            answered: list[wire.OffsetFetchResponseTopic] | list[wire.OffsetFetchResponseGroupTopic]
             answered = answer.groups[0].topics if answer.groups else answer.topics
             found: dict[TopicPartition, CommittedOffset] = {}
             for topic in answered:
@@ -164,19 +158,14 @@ class GroupAdmin:
 
         With the ``topic_ids`` of all topics, brokers that support it (Kafka 4.1) refuse a topic that was deleted and created again in the meantime.
         """
-        from penstock.wire.kafka.offset_commit_generated import (
-            OffsetCommitRequest,
-            OffsetCommitRequestPartition,
-            OffsetCommitRequestTopic,
-            OffsetCommitResponse,
-        )
+        from penstock.wire.kafka import offset_commit_generated as wire
 
         topics = [
-            OffsetCommitRequestTopic(
+            wire.OffsetCommitRequestTopic(
                 name=topic,
                 topic_id=UUID_ZERO if topic_ids is None else topic_ids[topic].bytes,
                 partitions=[
-                    OffsetCommitRequestPartition(
+                    wire.OffsetCommitRequestPartition(
                         partition_index=partition,
                         committed_offset=offsets[topic, partition],
                         committed_metadata=metadata,
@@ -186,7 +175,7 @@ class GroupAdmin:
             )
             for topic, partitions in by_topic(offsets).items()
         ]
-        request = OffsetCommitRequest(
+        request = wire.OffsetCommitRequest(
             group_id=group,
             generation_id_or_member_epoch=generation,
             member_id=member_id,
@@ -198,7 +187,7 @@ class GroupAdmin:
         names = {topic.topic_id: topic.name for topic in topics}
 
         def attempt() -> None:
-            answer = self._cluster.coordinator(group).call(request, OffsetCommitResponse, version_max=version_max)
+            answer = self._cluster.coordinator(group).call(request, wire.OffsetCommitResponse, version_max=version_max)
             for topic in answer.topics:
                 name = topic.name or names[bytes(topic.topic_id)]
                 for part in topic.partitions:
@@ -221,23 +210,18 @@ class GroupAdmin:
 
     def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Delete the committed offsets of a group for some partitions."""
-        from penstock.wire.kafka.offset_delete_generated import (
-            OffsetDeleteRequest,
-            OffsetDeleteRequestPartition,
-            OffsetDeleteRequestTopic,
-            OffsetDeleteResponse,
-        )
+        from penstock.wire.kafka import offset_delete_generated as wire
 
         topics = [
-            OffsetDeleteRequestTopic(
-                name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=p) for p in indexes]
+            wire.OffsetDeleteRequestTopic(
+                name=topic, partitions=[wire.OffsetDeleteRequestPartition(partition_index=p) for p in indexes]
             )
             for topic, indexes in by_topic(partitions).items()
         ]
 
         def attempt() -> None:
-            request = OffsetDeleteRequest(group_id=group, topics=topics)
-            answer = self._cluster.coordinator(group).call(request, OffsetDeleteResponse)
+            request = wire.OffsetDeleteRequest(group_id=group, topics=topics)
+            answer = self._cluster.coordinator(group).call(request, wire.OffsetDeleteResponse)
             check(answer.error_code, f"group {group!r}")
             for topic in answer.topics:
                 for part in topic.partitions:

@@ -23,24 +23,19 @@ class Moves:
 
     def alter(self, targets: Mapping[TopicPartition, Sequence[int] | None]) -> Outcome:
         """Start to move each partition to these brokers, the preferred leader first; None cancels a move."""
-        from penstock.wire.kafka.alter_partition_reassignments_generated import (
-            AlterPartitionReassignmentsRequest,
-            AlterPartitionReassignmentsRequestPartition,
-            AlterPartitionReassignmentsRequestTopic,
-            AlterPartitionReassignmentsResponse,
-        )
+        from penstock.wire.kafka import alter_partition_reassignments_generated as wire
 
-        topics: dict[str, list[AlterPartitionReassignmentsRequestPartition]] = {}
+        topics: dict[str, list[wire.AlterPartitionReassignmentsRequestPartition]] = {}
         for (topic, partition), replicas in targets.items():
             wanted = None if replicas is None else list(replicas)
-            topics.setdefault(topic, []).append(AlterPartitionReassignmentsRequestPartition(partition, wanted))
-        request = AlterPartitionReassignmentsRequest(
+            topics.setdefault(topic, []).append(wire.AlterPartitionReassignmentsRequestPartition(partition, wanted))
+        request = wire.AlterPartitionReassignmentsRequest(
             timeout_ms=self._cluster.timeout_ms,
-            topics=[AlterPartitionReassignmentsRequestTopic(name, asked) for name, asked in topics.items()],
+            topics=[wire.AlterPartitionReassignmentsRequestTopic(name, asked) for name, asked in topics.items()],
         )
 
         def attempt() -> Outcome:
-            answer = self._cluster.controller().call(request, AlterPartitionReassignmentsResponse)
+            answer = self._cluster.controller().call(request, wire.AlterPartitionReassignmentsResponse)
             check(answer.error_code, "reassignment", answer.error_message)
             return {
                 (topic.name, each.partition_index): _refusal(
@@ -54,15 +49,12 @@ class Moves:
 
     def in_progress(self) -> list[PartitionMove]:
         """All moves in progress, without what only the leaders know."""
-        from penstock.wire.kafka.list_partition_reassignments_generated import (
-            ListPartitionReassignmentsRequest,
-            ListPartitionReassignmentsResponse,
-        )
+        from penstock.wire.kafka import list_partition_reassignments_generated as wire
 
-        request = ListPartitionReassignmentsRequest(timeout_ms=self._cluster.timeout_ms, topics=None)
+        request = wire.ListPartitionReassignmentsRequest(timeout_ms=self._cluster.timeout_ms, topics=None)
 
         def attempt() -> list[PartitionMove]:
-            answer = self._cluster.controller().call(request, ListPartitionReassignmentsResponse)
+            answer = self._cluster.controller().call(request, wire.ListPartitionReassignmentsResponse)
             check(answer.error_code, "reassignments", answer.error_message)
             return [
                 PartitionMove(
@@ -85,19 +77,15 @@ class Moves:
 
     def elect(self, partitions: Iterable[TopicPartition] | None, *, unclean: bool = False) -> Outcome:
         """Elect the preferred leaders, or with ``unclean`` any replica that is up for partitions without a leader. None: all partitions."""
-        from penstock.wire.kafka.elect_leaders_generated import (
-            ElectLeadersRequest,
-            ElectLeadersRequestTopicPartitions,
-            ElectLeadersResponse,
-        )
+        from penstock.wire.kafka import elect_leaders_generated as wire
 
-        asked: list[ElectLeadersRequestTopicPartitions] | None = None
+        asked: list[wire.ElectLeadersRequestTopicPartitions] | None = None
         if partitions is not None:
-            asked = [ElectLeadersRequestTopicPartitions(name, each) for name, each in by_topic(partitions).items()]
-        request = ElectLeadersRequest(_UNCLEAN if unclean else _PREFERRED, asked, self._cluster.timeout_ms)
+            asked = [wire.ElectLeadersRequestTopicPartitions(name, each) for name, each in by_topic(partitions).items()]
+        request = wire.ElectLeadersRequest(_UNCLEAN if unclean else _PREFERRED, asked, self._cluster.timeout_ms)
 
         def attempt() -> Outcome:
-            answer = self._cluster.controller().call(request, ElectLeadersResponse)
+            answer = self._cluster.controller().call(request, wire.ElectLeadersResponse)
             check(answer.error_code, "election")
             return {
                 (topic.topic, each.partition_id): _refusal(
