@@ -1,4 +1,4 @@
-"""What a row of the benchmark is, what the caller chose for it, and what it is given when it runs."""
+"""The workloads of the benchmark, the options of a run, and the context in which a row is measured."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class WorkloadKind(Enum):
-    """What a workload does; the tables choose by it which numbers they show."""
+    """The kind of a workload, which determines the numbers in the tables."""
 
     PRODUCE = "produce"
     FETCH = "fetch"
@@ -42,7 +42,7 @@ class Need(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A named shape of load. `batch_bytes` 0 means one record per request; `has_acks`: it runs once for each acks setting."""
+    """A named kind of load. `batch_bytes` 0 means one record per request; with `has_acks`, it runs once for each acks setting."""
 
     name: str
     title: str
@@ -55,7 +55,7 @@ class Workload:
     needs: tuple[Need, ...] = ()
 
     def why_not(self, endpoints: Endpoints) -> str | None:
-        """Why it cannot run here; None when it can."""
+        """Why it cannot run here, or None if it can."""
         for need in self.needs:
             if need is Need.WRK:
                 if not wrk.is_installed():
@@ -80,7 +80,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the caller can choose for every workload."""
+    """The options of a run, for all workloads."""
 
     seconds: float = 5.0
     warmup_s: float = 1.0
@@ -92,7 +92,7 @@ class Options:
     window: int | None = None
 
     def requests_max(self, records: int = 1, request_bytes: int | None = None) -> int:
-        """How many requests of `records` records each stay within the limits on records and bytes."""
+        """The maximum number of requests of `records` records each, within the limits on records and bytes."""
         return max(4, min(self.records_max // records, self.bytes_max // (request_bytes or records * self.value_bytes)))
 
 
@@ -152,7 +152,7 @@ class RowContext:
         return "v" * self.options.value_bytes
 
     def batch(self, batch_bytes: int) -> tuple[bytearray, int]:
-        """A batch of as many records as fit into `batch_bytes`, or of one for 0; and how many they are."""
+        """A batch with as many records as fit into `batch_bytes`, or one for 0; and their number."""
         return kafka.batch_filling(batch_bytes, self.value.encode(), int(time.time() * 1000))
 
     def row(
@@ -164,7 +164,7 @@ class RowContext:
         latency_ns: LatencyHistogram | None = None,
         seconds: float | None = None,
     ) -> Row:
-        """End the measured stretch."""
+        """End the measurement; the row."""
         return meter.row(
             workload=self.workload.name,
             acks=self.acks,
@@ -181,7 +181,7 @@ class RowContext:
         requests_max = options.requests_max(records, request_bytes)
         meter = Meter(self.pid)
         with pump:
-            # The warm-up must not use up what the measured stretch may write.
+            # The warm-up must leave most of the limit for the measurement.
             warm = pump.run(options.warmup_s, requests_max // 4).answers
             meter.start()
             sample = pump.run(options.seconds, requests_max - requests_max // 4)

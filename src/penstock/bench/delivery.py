@@ -1,7 +1,7 @@
-"""Time from sending a record to having it in a consumer's hands, at a steady rate.
+"""The time from sending a record to receiving it in a consumer, at a constant rate.
 
-Invariant: records are sent on time whether or not earlier ones were answered, so a slow broker cannot slow down its own measurement.
-The send time travels in the record's value, as text between two signs that nothing else there has, so a consumer's side needs no parser.
+Invariant: records are sent on time whether or not earlier ones were acknowledged, so a slow broker cannot slow down the measurement.
+The value of a record contains its send time, as text between two characters that occur nowhere else, so the consumer needs no parser.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ STAMP: Final = re.compile(rb"@(\d{20})@")
 
 
 class Stamper(Protocol):
-    """Makes the request that carries one record."""
+    """Makes the request for one record."""
 
     def frame(self, stamp_ns: int) -> bytes | bytearray:
         """A request whose record holds `stamp_ns`."""
@@ -44,18 +44,18 @@ class Tap(Protocol):
     """The consumer's side."""
 
     def feed(self, data: memoryview) -> list[int]:
-        """The stamps in what was received; requests more when it must."""
+        """The stamps in the received data; sends the next request if necessary."""
 
 
 Producer = tuple[socket.socket, Stamper, Counter]
-"""A connection, what makes its requests, and what counts the responses."""
+"""A connection, the stamper of its requests, and the counter of its responses."""
 Consumer = tuple[socket.socket, Tap]
 
 
 def measure_delivery(
     producer: Producer, consumer: Consumer, *, warmup_s: float, seconds: float, on_start: Callable[[], None]
 ) -> LatencyHistogram:
-    """Send for `warmup_s`, then for `seconds`; latencies of the second stretch, whose beginning `on_start` marks."""
+    """Send for `warmup_s`, then for `seconds`; the latencies after the warm-up, whose end `on_start` marks."""
     (out, stamper, answers), (inward, tap) = producer, consumer
     clock = time.perf_counter_ns
     period = 1_000_000_000 // RATE_PER_S
@@ -104,7 +104,7 @@ def deliver(
     consumer: Callable[[RowContext, ExitStack], Consumer],
     producer: Callable[[RowContext, ExitStack], Producer],
 ) -> Row:
-    """A row of delivery; the consumer is live before the first record is sent."""
+    """Measure a delivery row; the consumer is ready before the first record is sent."""
     options = context.options
     meter = Meter(context.pid)
     with ExitStack() as stack:
@@ -125,7 +125,7 @@ def blank_value(value_bytes: int) -> bytes:
 
 
 class TextStamper:
-    """A request that is made once; its stamp is patched for every record."""
+    """A request that is encoded once; its stamp is patched for every record."""
 
     def __init__(self, request: bytes | bytearray) -> None:
         self._frame = bytearray(request)
@@ -137,7 +137,7 @@ class TextStamper:
 
 
 class TextTap:
-    """Finds the stamps in what a consumer receives."""
+    """Finds the stamps in the data that a consumer receives."""
 
     def __init__(self) -> None:
         self._tail = b""

@@ -1,4 +1,4 @@
-"""The one error that ends a measurement."""
+"""The error that ends a measurement."""
 
 
 class BenchError(Exception):

@@ -1,7 +1,7 @@
-"""Kafka requests that are encoded once, where the fields of their responses are, and the topics that rows use.
+"""Kafka requests that are encoded once, the layout of their responses, and the topics of the rows.
 
 Invariant: for one topic name and one version, every successful Produce response has the same length and layout, so responses are counted
-by length and checked by slices, at no cost per record. Where a field is follows from encoding the message with two values of that field.
+by length and checked by slices, at no cost per record. The position of a field is found by encoding the message with two values of it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from penstock.wire.kafka.produce_generated import (
 CLIENT_ID = "penstock-bench"
 PRODUCE_VERSION_MAX = 9
 FETCH_VERSION_MAX = 12
-"""Later versions name topics by id, or have responses of a layout that varies."""
+"""Later versions identify topics by id, or have responses without a constant layout."""
 _ACKS = {"1": 1, "all": -1}
 _CONNECT_S_MAX = 10.0
 _READY_MS_MAX = 60_000
@@ -71,7 +71,7 @@ def create_topic(cluster: Cluster, name: str, partitions: int) -> BenchTopic:
     """Create a topic and wait until the leader of every partition answers for it."""
     Admin(cluster).create_topic(name, partitions=partitions, exists_ok=True)
     places = {(name, partition): At.LATEST for partition in range(partitions)}
-    # Metadata may name a leader a moment before that broker knows that it leads.
+    # Metadata may list a leader a moment before that broker knows it.
     cluster.retry(lambda: list_offsets(cluster, places), unknown_topics=True, timeout_ms=_READY_MS_MAX)
     return BenchTopic(name, tuple(cluster.leader_address(*place) for place in places))
 
@@ -99,7 +99,7 @@ def batch_of(values: list[bytes], timestamp_ms: int = 0) -> bytearray:
 
 
 def batch_filling(batch_bytes_max: int, value: bytes, timestamp_ms: int) -> tuple[bytearray, int]:
-    """The largest batch of equal records within `batch_bytes_max` (0: of one record), and how many records it holds."""
+    """The largest batch of equal records within `batch_bytes_max` (0: of one record), and its number of records."""
     if not batch_bytes_max:
         return batch_of([value], timestamp_ms), 1
     builder = BatchBuilder()
@@ -117,7 +117,7 @@ def batch_filling(batch_bytes_max: int, value: bytes, timestamp_ms: int) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class ProduceLayout:
-    """A successful Produce response, counted from its size field."""
+    """The layout of a successful Produce response, from its size field on."""
 
     frame_bytes: int
     error_at: int
@@ -125,7 +125,7 @@ class ProduceLayout:
 
 @dataclass(frozen=True, slots=True)
 class FetchLayout:
-    """A Fetch response for one partition, up to the length of its records."""
+    """The layout of a Fetch response for one partition, up to the length of its records."""
 
     errors_at: tuple[int, int]
     records_length_at: int
@@ -153,7 +153,7 @@ class FetchLayout:
 
 @dataclass(frozen=True, slots=True)
 class FetchFrame:
-    """A Fetch request and where its offset is patched."""
+    """A Fetch request, and the position of its offset."""
 
     frame: bytes
     offset_at: int
@@ -215,5 +215,5 @@ def _response(key: ApiKey, version: int, message: Any) -> bytes:
 
 
 def _difference(one: bytes, other: bytes) -> int:
-    """Where two frames of one length differ first."""
+    """The first position at which two frames of the same length differ."""
     return next(at for at, (a, b) in enumerate(zip(one, other, strict=True)) if a != b)

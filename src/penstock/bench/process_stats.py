@@ -1,7 +1,6 @@
-"""What a broker's process costs: CPU seconds and resident memory, read from /proc.
+"""The CPU time and resident memory of a broker's process, read from /proc.
 
-Invariant: a process and all its living descendants are counted together. On a system without /proc there are no numbers, and the
-caller shows none, rather than wrong ones.
+Invariant: a process and all its running descendants are counted together. On a system without /proc, there are no numbers.
 """
 
 from __future__ import annotations

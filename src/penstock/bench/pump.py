@@ -1,8 +1,8 @@
-"""Load over non-blocking sockets, at the least cost per request that Python allows.
+"""Sends load over non-blocking sockets, at the lowest cost per request that Python allows.
 
-Invariant: a pump knows no protocol. Workers put requests into their connections and take in what these receive; so Kafka, the gateways and
-the systems they are compared with are driven by one loop, whose own cost is the same for all. A lane is the most common worker: it keeps
-`window` prepared requests unanswered, and counts and checks the responses without decoding them.
+Invariant: a pump knows no protocol. Workers write requests to their connections and process what these receive, so one loop with the same
+cost drives Kafka, the gateways and other systems. A lane is the most common worker: it keeps `window` prepared requests in flight, and
+counts and checks the responses without decoding them.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _RING_BYTES_MAX = 1 << 20
 NO_LIMIT: Final = 1 << 62
 
 FIRST_ANSWER_NS_MAX: Final = 10 * 10**9
-"""How long a measurement continues without any response: on a busy machine a short one may be over before it has begun."""
+"""How long a measurement waits for its first response: on a busy machine, a short one could end without any."""
 
 
 @dataclass(slots=True, eq=False)
 class Channel:
-    """A connection, and what still has to be sent on it."""
+    """A connection, and the data that it could not send yet."""
 
     sock: socket.socket
     outbox: bytearray = field(default_factory=bytearray)
     waits_to_write: bool = False
 
     def write(self, data: memoryview) -> None:
-        """Send what the socket takes now, after everything before it, and keep the rest."""
+        """Send what the socket accepts now, after earlier data, and keep the rest."""
         sent = 0
         if not self.outbox:
             with suppress(BlockingIOError):
@@ -51,7 +51,7 @@ class Channel:
         self.outbox += data[sent:]
 
     def flush(self) -> None:
-        """Send what is kept, as far as the socket takes it."""
+        """Send kept data, as far as the socket accepts it."""
         outbox = self.outbox
         try:
             while outbox:
@@ -65,7 +65,7 @@ class Channel:
 
 
 class LoadWorker(ABC):
-    """One or more connections, and what is requested on them."""
+    """One or more connections, and the requests on them."""
 
     channels: Sequence[Channel]
     unanswered: int = 0
@@ -75,25 +75,25 @@ class LoadWorker(ABC):
 
     @abstractmethod
     def start(self, now_ns: int, requests_max: int) -> int:
-        """Begin at most this many requests, as many as it keeps in flight; how many it began."""
+        """Send requests until enough are in flight, at most this many; the number sent."""
 
     @abstractmethod
     def feed(self, channel: Channel, data: memoryview, now_ns: int, latency_ns: LatencyHistogram) -> int:
-        """Take in what a channel received; how many answers that completed. Times of requests go to `latency_ns`."""
+        """Process received data; the number of completed responses. The times of requests go to `latency_ns`."""
 
 
 class RequestSource(Protocol):
-    """Gives the bytes of requests to send."""
+    """Provides the bytes of requests."""
 
     def take(self, requests: int) -> tuple[memoryview, int]:
-        """Bytes of at most `requests` requests, and of how many."""
+        """The bytes of at most `requests` requests, and their number."""
 
 
 class Counter(Protocol):
-    """Counts the responses in what a connection received."""
+    """Counts the responses in received data."""
 
     def feed(self, data: memoryview) -> int:
-        """Take in `data`; how many responses it completed. Raises BenchError when one of them is an error."""
+        """The number of responses that `data` completes. Raises BenchError if one of them is an error."""
 
 
 class Lane(LoadWorker):
@@ -131,7 +131,7 @@ class Lane(LoadWorker):
 
 
 def settle(sent: deque[tuple[int, int]], count: int, now_ns: int, latency_ns: LatencyHistogram) -> None:
-    """Record `count` responses against the oldest requests in flight, given as when they were sent and how many then."""
+    """Record the latency of `count` responses to the oldest requests in flight, which are listed by the time they were sent."""
     while count:
         since, open_count = sent.popleft()
         if open_count > count:
@@ -143,7 +143,7 @@ def settle(sent: deque[tuple[int, int]], count: int, now_ns: int, latency_ns: La
 
 @dataclass(frozen=True, slots=True)
 class PumpSample:
-    """What one stretch of pumping saw."""
+    """The result of one run of a pump."""
 
     seconds: float
     answers: int
@@ -151,7 +151,7 @@ class PumpSample:
 
 
 class _Poller(Protocol):
-    """What epoll and poll have in common."""
+    """The common methods of epoll and poll."""
 
     def register(self, fd: int, eventmask: int, /) -> None: ...
 
@@ -161,7 +161,7 @@ class _Poller(Protocol):
 
 
 class Pump:
-    """Keeps its workers busy until the time is up, enough is answered, or all are done. Closes their connections at the end."""
+    """Runs its workers until the time is up, enough responses arrived, or all workers are done. Closes their connections at the end."""
 
     _poller: _Poller
     _timeout: ClassVar[float] = _POLL_MS_MAX / 1000 if hasattr(select, "epoll") else _POLL_MS_MAX
@@ -205,7 +205,7 @@ class Pump:
         return PumpSample((now - begin) / 1e9, answers, latency_ns)
 
     def drain(self, seconds_max: float = 30.0) -> int:
-        """Wait for the requests in flight, beginning no new ones; how many answers came."""
+        """Wait for the requests in flight without sending new ones; the number of responses."""
         self._requests_left = answers = 0
         ignored = LatencyHistogram()
         deadline = time.perf_counter() + seconds_max
@@ -216,7 +216,7 @@ class Pump:
         return answers
 
     def _turn(self, latency_ns: LatencyHistogram) -> int:
-        """One look at all connections; how many answers came."""
+        """Serve all connections that are ready; the number of responses."""
         answers = 0
         clock, by_fd = time.perf_counter_ns, self._by_fd
         for fd, event in self._poller.poll(self._timeout):
@@ -256,11 +256,11 @@ class Pump:
 
 
 def _broken(error: OSError) -> BenchError:
-    return BenchError(f"the connection broke during the measurement: {error}; see the broker's log")
+    return BenchError(f"The connection broke during the measurement: {error}; see the broker's log")
 
 
 class RingSource:
-    """The same frames again and again; frames that follow one another are sent at once."""
+    """The same frames repeatedly; adjacent frames are sent in one call."""
 
     __slots__ = ("_count", "_frame_bytes", "_next", "_view")
 
@@ -280,7 +280,7 @@ class RingSource:
 
 
 def ring_length(frame_bytes: int, window: int) -> int:
-    """How many frames a ring should hold: as many as are in flight, unless the ring would then leave the processor's cache."""
+    """The number of frames in a ring: as many as are in flight, unless they would not fit into the processor's cache."""
     return max(1, min(window, _RING_BYTES_MAX // frame_bytes))
 
 

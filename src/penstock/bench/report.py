@@ -21,7 +21,7 @@ def as_json_line(row: Row) -> str:
 
 
 def as_table(rows: Sequence[Row], title: str, *, wide: bool = False) -> Table:
-    """A table for a terminal: with every number, or only those that fit into 80 characters."""
+    """A table for a terminal: with all columns, or with those that fit into 80 characters."""
     caption = "MB: 10^6 bytes of record values; "
     caption += "load: cores that this tool used" if wide else "--wide and -o json show more"
     table = Table(title=title, caption=caption)
@@ -49,7 +49,7 @@ _COLUMNS: tuple[tuple[str, Callable[[Row], str], bool], ...] = (
     ("load", lambda row: number(row.generator_cores), False),
     ("RSS MB", lambda row: number(row.broker_rss_mb), False),
 )
-"""Heading, cell, and whether it is among the few that fit into 80 characters."""
+"""Heading, cell, and whether it is in the table of 80 characters."""
 
 
 def _times(value: float | None, factor: float) -> float | None:
@@ -73,7 +73,7 @@ def _three_digits(value: float) -> str:
 
 
 def duration(value_us: float | None) -> str:
-    """Microseconds or milliseconds, whichever reads better."""
+    """A duration in microseconds or milliseconds."""
     if value_us is None:
         return "-"
     return f"{_three_digits(value_us)} us" if value_us < 1000 else f"{_three_digits(value_us / 1000)} ms"

@@ -12,7 +12,7 @@ from penstock.bench.process_stats import Usage, usage_of
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measured workload. Rates are per second of the measured stretch; MB are 10^6 bytes of record values; None means not known."""
+    """One measured workload. Rates are per second; MB are 10^6 bytes of record values; None means not known."""
 
     workload: str
     acks: str | None
@@ -39,9 +39,9 @@ class Row:
 
 
 class Meter:
-    """Reads the CPU time of the broker and of this process at both ends of the measured stretch.
+    """Reads the CPU time of the broker and of this process at the start and the end of a measurement.
 
-    A load generator that is a child of this process counts as this process once it has ended.
+    A load generator that is a child of this process is counted as this process after it has ended.
     """
 
     def __init__(self, pid: int | None) -> None:
@@ -51,7 +51,7 @@ class Meter:
         self._wall_before = 0.0
 
     def start(self) -> None:
-        """The measured stretch begins."""
+        """Start the measurement."""
         self._before = usage_of(self._pid) if self._pid else None
         self._cpu_before = _own_cpu_s()
         self._wall_before = time.perf_counter()
@@ -67,7 +67,7 @@ class Meter:
         latency_ns: LatencyHistogram | None = None,
         seconds: float | None = None,
     ) -> Row:
-        """End the measured stretch. `seconds` is its length when another program measured it."""
+        """End the measurement. `seconds` is its length if another program measured it."""
         wall_s = seconds or time.perf_counter() - self._wall_before
         generator_s = _own_cpu_s() - self._cpu_before
         after = usage_of(self._pid) if self._pid else None

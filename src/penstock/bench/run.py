@@ -1,4 +1,4 @@
-"""Chooses workloads, and runs them one after the other against one broker, each on a topic of its own."""
+"""Selects workloads, and runs them one after the other against one broker, each with its own topic."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def select(only: Sequence[str], among: Sequence[Workload] = WORKLOADS) -> list[W
 
 
 def cases_of(workloads: Sequence[Workload], acks: Sequence[str]) -> list[Case]:
-    """Every workload with each acks that applies to it."""
+    """Every workload with each of its acks settings."""
     return [Case(workload, level) for workload in workloads for level in (acks if workload.has_acks else (None,))]
 
 
 def find_pid(bootstrap: Address) -> int | None:
-    """The broker's process, when it is on this machine and visible."""
+    """The broker's process, if it is on this machine and visible."""
     return pid_listening_on(bootstrap.port) if is_loopback(bootstrap.host) else None
 
 

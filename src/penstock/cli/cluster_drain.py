@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.client.status import StatusClient
     from penstock.operations.cluster import ClusterDescription, ClusterNode, NodeDrain
 
-LOOK_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.5
 """Between two checks of --watch."""
 UNDONE: Final = "Nothing was moved"
 
@@ -157,7 +157,7 @@ def _row(now: "NodeDrain") -> Row:
 
 def _follow(client: "StatusClient", node: int) -> "NodeDrain":
     """Show the progress until the node is empty, or nothing more can be moved."""
-    told = ""
+    shown = ""
     while True:
         status = client.cluster()
         found = next((each for each in status.drains if each.node == node), None)
@@ -165,10 +165,10 @@ def _follow(client: "StatusClient", node: int) -> "NodeDrain":
             raise Failure(f"The drain of node {node} was cancelled by another command")
         is_up = any(each.node == node and each.is_up for each in status.nodes)
         text = drain_line(found, is_up=is_up, advises=False)
-        if text != told:
+        if text != shown:
             note(text)
-            told = text
+            shown = text
         # It may continue to lead what no other node can take.
         if found.is_done or (found.replicas and found.stuck + found.only_there == found.replicas):
             return found
-        sleep(LOOK_SECONDS)
+        sleep(POLL_SECONDS)

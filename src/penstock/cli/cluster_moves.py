@@ -13,10 +13,10 @@ from penstock.cli.cluster_plan import (
     check_plan,
     chosen,
     parse_nodes,
-    parse_place,
+    parse_partition,
     plan_count,
     plan_to,
-    together,
+    with_linked,
 )
 from penstock.cli.cluster_view import MOVE_COLUMNS, move_row
 from penstock.cli.failures import Exit, Failure, complain, note
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.client.status import StatusClient
     from penstock.operations.cluster import ClusterDescription, PartitionMove
 
-LOOK_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.5
 """Between two checks of --watch."""
 PLAN_COLUMNS: Final = ("topic", "partition", "now", "then", "change")
 UNDONE: Final = "Nothing was moved"
@@ -77,7 +77,7 @@ def move(
 def _planned(cluster: "Cluster", places: list[str], to: str | None, count: int | None) -> list[PlannedPartition]:
     nodes = None if to is None else parse_nodes(to, "--to")
     info = cluster.describe(None)
-    places, why = together(info, places)
+    places, why = with_linked(info, places)
     partitions = chosen(info, places)
     status = _status(cluster, UNDONE)
     if status is not None and status.is_alone and (count or len(nodes or ())) > 1:
@@ -151,19 +151,21 @@ def cancel(cluster: "Cluster", places: list[str], output: Format, *, yes: bool, 
     from penstock.client.moves import Moves
 
     moves = Moves(cluster)
-    named, why = together(cluster.describe(None), places) if places else ([], None)
+    named, why = with_linked(cluster.describe(None), places) if places else ([], None)
     if why is not None:
         note(why)
-    wanted = {parse_place(text) for text in named}
+    wanted = {parse_partition(text) for text in named}
     found = [each for each in moves.in_progress() if _is_wanted((each.topic, each.partition), wanted)]
     done: Outcome = {}
     if found and not dry_run:
         names = names_of((each.topic, each.partition) for each in found)
         question = f"Cancel the moves of {names}?"
         ask_about_plan(question, "Nothing was cancelled", f"cancel the moves of {names}", yes=yes)
-        told = moves.alter(dict.fromkeys((each.topic, each.partition) for each in found))
+        results = moves.alter(dict.fromkeys((each.topic, each.partition) for each in found))
         # A move that has finished in the meantime needs nothing.
-        done = {at: error for at, error in told.items() if error is None or error.code != NO_REASSIGNMENT_IN_PROGRESS}
+        done = {
+            at: error for at, error in results.items() if error is None or error.code != NO_REASSIGNMENT_IN_PROGRESS
+        }
     columns = ["topic", "partition", "replicas", "adding", "removing"]
     rows: list[Row] = []
     for each in found:
@@ -179,7 +181,7 @@ def cancel(cluster: "Cluster", places: list[str], output: Format, *, yes: bool, 
 
 def show(cluster: "Cluster", places: list[str], output: Format, *, watch: bool) -> None:
     """Show moves in progress."""
-    wanted = {parse_place(text) for text in places}
+    wanted = {parse_partition(text) for text in places}
     found = [each for each in _moves(cluster) if _is_wanted((each.topic, each.partition), wanted)]
     emit([move_row(each) for each in found], MOVE_COLUMNS, output, nothing="No partition is being moved")
     if watch and found:
@@ -213,17 +215,17 @@ def _moves(cluster: "Cluster") -> "list[PartitionMove]":
 
 def follow(cluster: "Cluster") -> None:
     """Show the progress of the moves until there are none."""
-    told: dict[tuple[str, int], str] = {}
+    shown: dict[tuple[str, int], str] = {}
     while moves := _moves(cluster):
         for each in moves:
             target = ",".join(str(node) for node in each.replicas if node not in each.removing)
             text = f"{each.topic}/{each.partition} to {target}: " + (
                 "in progress" if each.share is None else f"{each.share:.0%} copied"
             )
-            if told.get((each.topic, each.partition)) != text:
-                told[each.topic, each.partition] = text
+            if shown.get((each.topic, each.partition)) != text:
+                shown[each.topic, each.partition] = text
                 note(text)
-        sleep(LOOK_SECONDS)
+        sleep(POLL_SECONDS)
     note("All moves are finished")
 
 

@@ -48,7 +48,7 @@ class PlannedPartition:
         }
 
 
-def parse_place(text: str) -> tuple[str, int | None]:
+def parse_partition(text: str) -> tuple[str, int | None]:
     """``TOPIC`` or ``TOPIC/PARTITION``."""
     topic, slash, number = text.partition("/")
     if not topic or (slash and not (number.isascii() and number.isdigit() and len(number) < 10)):
@@ -73,7 +73,7 @@ def chosen(info: "ClusterInfo", texts: Iterable[str]) -> "dict[TopicPartition, P
     """The named partitions; a failure for one that does not exist."""
     found: dict[TopicPartition, PartitionInfo] = {}
     for text in texts:
-        topic, partition = parse_place(text)
+        topic, partition = parse_partition(text)
         if topic not in info.topics:
             raise Failure(f"Topic {topic!r} does not exist; see penstock topic ls", Exit.NOT_FOUND)
         there = info.topics[topic].partitions
@@ -86,7 +86,7 @@ def chosen(info: "ClusterInfo", texts: Iterable[str]) -> "dict[TopicPartition, P
     return found
 
 
-def together(info: "ClusterInfo", texts: Sequence[str]) -> tuple[list[str], str | None]:
+def with_linked(info: "ClusterInfo", texts: Sequence[str]) -> tuple[list[str], str | None]:
     """What was named, with the partitions that must be moved with it; and why, if any were added."""
     from penstock.core.topics.names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 
@@ -107,7 +107,7 @@ def plan_to(
     partitions: "Mapping[TopicPartition, PartitionInfo]", nodes: Sequence[int], exact: Iterable[str]
 ) -> list[PlannedPartition]:
     """To these nodes. The list is rotated over the partitions of a topic, so that each node leads some; a partition that was named itself gets it as it is."""
-    as_named = {parse_place(text) for text in exact}
+    as_named = {parse_partition(text) for text in exact}
     planned = []
     for (topic, index), now in partitions.items():
         turn = 0 if (topic, index) in as_named else index % len(nodes)

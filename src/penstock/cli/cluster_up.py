@@ -28,12 +28,12 @@ _ETCD: Final = "etcd"
 _READY: Final = "penstock ready "
 _LAST_LINES: Final = 15
 _ETCD_SECONDS_MAX: Final = 30.0
-_ETCD_LOOK_SECONDS: Final = 0.02
+_POLL_SECONDS: Final = 0.02
 _NODE_STOP_SECONDS_MAX: Final = 40.0
 _ETCD_STOP_SECONDS_MAX: Final = 15.0
 _LOG_TAIL_BYTES: Final = 64 * 1024
 _REPLICAS_MAX: Final = 3
-_WISH_SECONDS: Final = 2.0
+_RESTART_SECONDS: Final = 2.0
 """How long a request to start nodes again applies to one that is still ending: a script kills it and sends the request at once."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -147,9 +147,9 @@ class LocalCluster:
         self._ready: dict[int, str] = {}
         self._asked_to_stop = 0
         self._asked_to_start = False
-        self._wished: set[int] = set()
+        self._to_restart: set[int] = set()
         """Nodes that are started again if they end before the request expires: each once."""
-        self._wished_until = 0.0
+        self._restart_until = 0.0
         self._greeted = False
         self._failed = False
         self._selector = selectors.DefaultSelector()
@@ -163,7 +163,7 @@ class LocalCluster:
                     self._start_node(node)
                 # Etcd alone serves no client, and nodes cannot work without it.
                 while not self._asked_to_stop and _ETCD in self._children and len(self._children) > 1:
-                    self._look(None)
+                    self._wait(None)
                     self._start_again()
             finally:
                 self._stop()
@@ -192,7 +192,7 @@ class LocalCluster:
         self._start(_ETCD, command, environment)
         deadline = monotonic() + _ETCD_SECONDS_MAX
         while not self._asked_to_stop and not _is_listening(ports.client):
-            self._look(_ETCD_LOOK_SECONDS)
+            self._wait(_POLL_SECONDS)
             if _ETCD not in self._children:
                 raise Failure(f"Cannot start etcd; see its log {self._log_hint(_ETCD)}")
             if monotonic() > deadline:
@@ -224,15 +224,15 @@ class LocalCluster:
         """Start the nodes that have ended, if that is requested."""
         if self._asked_to_start:
             self._asked_to_start = False
-            self._wished, self._wished_until = set(self._layout.nodes), monotonic() + _WISH_SECONDS
+            self._to_restart, self._restart_until = set(self._layout.nodes), monotonic() + _RESTART_SECONDS
         for node in sorted(self._layout.nodes):
-            if f"node-{node}" not in self._children and self._is_wished(node):
-                self._wished.discard(node)
+            if f"node-{node}" not in self._children and self._is_to_restart(node):
+                self._to_restart.discard(node)
                 note(f"Starting node-{node} again")
                 self._start_node(node)
 
-    def _is_wished(self, node: int) -> bool:
-        return self._asked_to_start or (node in self._wished and monotonic() < self._wished_until)
+    def _is_to_restart(self, node: int) -> bool:
+        return self._asked_to_start or (node in self._to_restart and monotonic() < self._restart_until)
 
     def _settings(self) -> dict[str, str]:
         """The environment, with defaults for a cluster of too few nodes for the usual number of replicas."""
@@ -251,7 +251,7 @@ class LocalCluster:
 
     # Running.
 
-    def _look(self, seconds: float | None) -> None:
+    def _wait(self, seconds: float | None) -> None:
         """Read the output of the children, and notice those that have ended."""
         for key, _ in self._selector.select(seconds):
             child = key.data
@@ -263,7 +263,7 @@ class LocalCluster:
                 if line.startswith(_READY):
                     self._is_ready(child, line)
             if is_over:
-                self._gone(child)
+                self._child_ended(child)
 
     def _is_ready(self, child: Child, line: str) -> None:
         node = int(child.name.removeprefix("node-"))
@@ -296,7 +296,7 @@ class LocalCluster:
             f"  penstock cluster status"
         )
 
-    def _gone(self, child: Child) -> None:
+    def _child_ended(self, child: Child) -> None:
         """A child has ended unexpectedly."""
         self._selector.unregister(child.out)
         del self._children[child.name]
@@ -313,7 +313,7 @@ class LocalCluster:
             return
         node = int(child.name.removeprefix("node-"))
         self._ready.pop(node, None)
-        if self._is_wished(node):
+        if self._is_to_restart(node):
             return
         if any(name != _ETCD for name in self._children):
             note(f"To start {child.name} again: kill -USR1 {os.getpid()}")
@@ -343,7 +343,7 @@ class LocalCluster:
             for child in children:
                 if child.name not in self._children:
                     continue
-                code = child.wait(_ETCD_LOOK_SECONDS)
+                code = child.wait(_POLL_SECONDS)
                 if code is None and (monotonic() > deadline or self._asked_to_stop > asked):
                     complain(f"{child.name} did not stop in time and is killed; no acknowledged record is lost")
                     self._failed = True

@@ -340,8 +340,8 @@ def _detach(registry: Registry, name: str) -> None:
         except PipelineNotFoundError:
             return None
         # A failed process is about to end, and its exit code shows why.
-        told = run.pid == child.pid and run.state not in (PipelineState.STARTING, PipelineState.FAILED)
-        return _Settled(None, run) if told else None
+        is_settled = run.pid == child.pid and run.state not in (PipelineState.STARTING, PipelineState.FAILED)
+        return _Settled(None, run) if is_settled else None
 
     found = _wait(settled, START_WAIT_S)
     if found is not None and found.code:

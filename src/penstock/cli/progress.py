@@ -36,7 +36,7 @@ class _ProgressLog:
     def __init__(self, unit: str, total: int | None) -> None:
         self._unit = unit
         self._total = total
-        self._done = self._told = 0
+        self._done = self._reported = 0
         self._last = monotonic()
         self._first: tuple[float, int] | None = None
         self._note = ""
@@ -48,16 +48,16 @@ class _ProgressLog:
         if self._first is None:
             self._first = (now, self._done)
         if now - self._last >= LINE_INTERVAL_S:
-            self._tell(now)
+            self._report(now)
 
     def finish(self) -> None:
         """Report the final state, if anything was reported before."""
-        if self._told and self._told < self._done:
-            self._tell(monotonic())
+        if self._reported and self._reported < self._done:
+            self._report(monotonic())
 
-    def _tell(self, now: float) -> None:
-        assert self._first is not None, "there is nothing to tell before the first step"
-        self._last, self._told = now, self._done
+    def _report(self, now: float) -> None:
+        assert self._first is not None, "nothing is reported before the first step"
+        self._last, self._reported = now, self._done
         total = f" of {self._total:,}" if self._total else ""
         began, before = self._first
         rate = f", {(self._done - before) / (now - began):,.0f}/s" if now > began else ""

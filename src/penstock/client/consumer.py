@@ -24,13 +24,7 @@ from penstock.limits import MIB
 from penstock.records.batch import HEADER_BYTES, BatchHeader, crc_matches, read_header
 from penstock.records.records import Headers, read_records
 from penstock.types import Buffer, TimestampType
-from penstock.wire.kafka.fetch_generated import (
-    FetchRequest,
-    FetchRequestPartition,
-    FetchRequestTopic,
-    FetchResponse,
-    FetchResponsePartition,
-)
+from penstock.wire.kafka import fetch_generated as wire
 
 NAMES_VERSION_MAX: Final = 12
 """Later versions name topics by their ids."""
@@ -168,7 +162,7 @@ class Consumer:
                 )
             while flights:
                 connection, ticket = flights[0]
-                answer = connection.receive(ticket, FetchResponse, timeout_ms=self._cluster.timeout_ms + wait_ms)
+                answer = connection.receive(ticket, wire.FetchResponse, timeout_ms=self._cluster.timeout_ms + wait_ms)
                 flights.popleft()
                 check(answer.error_code, f"fetch from {connection.address}")
                 for topic in answer.responses:
@@ -186,7 +180,7 @@ class Consumer:
         self._positions.update(passed)
         return fetched
 
-    def _pass_over(self, leader: Address, answer: FetchResponse) -> Iterator[tuple[TopicPartition, int]]:
+    def _pass_over(self, leader: Address, answer: wire.FetchResponse) -> Iterator[tuple[TopicPartition, int]]:
         """New positions for partitions that have no records between the position and an end that was reported before.
 
         Compaction can remove all records up to the end, and a reader that waits for them would wait forever. One empty response
@@ -211,24 +205,24 @@ class Consumer:
                 else:
                     self._nothing[place] = _Nothing(leader, position, end)
 
-    def _request(self, partitions: list[TopicPartition], wait_ms: int) -> FetchRequest:
-        topics: dict[str, list[FetchRequestPartition]] = {}
+    def _request(self, partitions: list[TopicPartition], wait_ms: int) -> wire.FetchRequest:
+        topics: dict[str, list[wire.FetchRequestPartition]] = {}
         # Partitions with an empty response come first: brokers answer in the order of the request, and only the first can be settled.
         for place in sorted(partitions, key=lambda place: place not in self._nothing):
-            entry = FetchRequestPartition(
+            entry = wire.FetchRequestPartition(
                 partition=place[1], fetch_offset=self._positions[place], partition_max_bytes=self._partition_bytes_max
             )
             topics.setdefault(place[0], []).append(entry)
-        return FetchRequest(
+        return wire.FetchRequest(
             replica_id=CONSUMER,
             max_wait_ms=wait_ms,
             min_bytes=1,
             max_bytes=self._fetch_bytes_max,
             isolation_level=int(self._read_committed),
-            topics=[FetchRequestTopic(topic=name, partitions=entries) for name, entries in topics.items()],
+            topics=[wire.FetchRequestTopic(topic=name, partitions=entries) for name, entries in topics.items()],
         )
 
-    def _take(self, topic: str, part: FetchResponsePartition) -> list[Fetched]:
+    def _take(self, topic: str, part: wire.FetchResponsePartition) -> list[Fetched]:
         place = (topic, part.partition_index)
         position = self._positions[place]
         if part.error_code == OFFSET_OUT_OF_RANGE and self._out_of_range is not OutOfRange.FAIL:
@@ -239,7 +233,7 @@ class Consumer:
         return [open_answer(topic, part, position)]
 
 
-def open_answer(topic: str, part: FetchResponsePartition, position: int) -> Fetched:
+def open_answer(topic: str, part: wire.FetchResponsePartition, position: int) -> Fetched:
     """The response for one partition, after the check of its error code. Verifies the checksums of its batches."""
     batches = list(_whole_batches(part.records or b"", position, f"{topic}/{part.partition_index}"))
     aborted = [(each.producer_id, each.first_offset) for each in part.aborted_transactions or ()]

@@ -191,10 +191,8 @@ class GroupConsumer:
         )
 
         def attempt() -> None:
-            check(
-                self._cluster.coordinator(self._group).call(request, HeartbeatResponse).error_code,
-                f"group {self._group!r}",
-            )
+            answer = self._cluster.coordinator(self._group).call(request, HeartbeatResponse)
+            check(answer.error_code, f"group {self._group!r}")
 
         self._cluster.retry(attempt, timeout_ms=self._session_timeout_ms)
         self._heartbeat_due = monotonic() + HEARTBEAT_INTERVAL_MS / 1000

@@ -6,12 +6,7 @@ from typing import Final, NamedTuple
 
 from penstock.client.cluster import Cluster, TopicPartition
 from penstock.client.errors import check
-from penstock.wire.kafka.list_offsets_generated import (
-    ListOffsetsRequest,
-    ListOffsetsRequestPartition,
-    ListOffsetsRequestTopic,
-    ListOffsetsResponse,
-)
+from penstock.wire.kafka import list_offsets_generated as wire
 
 CONSUMER: Final = -1
 """The replica id of a client."""
@@ -53,17 +48,17 @@ def _ask(
 ) -> dict[TopicPartition, OffsetAndTimestamp]:
     found: dict[TopicPartition, OffsetAndTimestamp] = {}
     for address, partitions in cluster.by_leader(at).items():
-        topics: dict[str, list[ListOffsetsRequestPartition]] = {}
+        topics: dict[str, list[wire.ListOffsetsRequestPartition]] = {}
         for topic, partition in partitions:
-            entry = ListOffsetsRequestPartition(partition_index=partition, timestamp=int(at[topic, partition]))
+            entry = wire.ListOffsetsRequestPartition(partition_index=partition, timestamp=int(at[topic, partition]))
             topics.setdefault(topic, []).append(entry)
-        request = ListOffsetsRequest(
+        request = wire.ListOffsetsRequest(
             replica_id=CONSUMER,
             isolation_level=int(read_committed),
-            topics=[ListOffsetsRequestTopic(name=name, partitions=entries) for name, entries in topics.items()],
+            topics=[wire.ListOffsetsRequestTopic(name=name, partitions=entries) for name, entries in topics.items()],
             timeout_ms=cluster.timeout_ms,
         )
-        answer = cluster.connection_to(address).call(request, ListOffsetsResponse)
+        answer = cluster.connection_to(address).call(request, wire.ListOffsetsResponse)
         for answered in answer.topics:
             for part in answered.partitions:
                 check(part.error_code, f"{answered.name}/{part.partition_index}", in_metadata=True)

@@ -19,12 +19,7 @@ from penstock.client.consumer import NAMES_VERSION_MAX, WAIT_MS_MAX, Fetched, op
 from penstock.client.errors import ClientError, RequestTimeout, check
 from penstock.client.offsets import CONSUMER
 from penstock.limits import MIB
-from penstock.wire.kafka.fetch_generated import (
-    FetchRequest,
-    FetchRequestPartition,
-    FetchRequestTopic,
-    FetchResponse,
-)
+from penstock.wire.kafka import fetch_generated as wire
 
 BYTES_MAX: Final = 4 * MIB
 """A response of this size and its decoded records fit into the processor's cache: with twice as much, a read took a third longer."""
@@ -115,7 +110,7 @@ class ReadAhead:
         self._in_flight = None
         try:
             answer = request.connection.receive(
-                request.ticket, FetchResponse, timeout_ms=self._cluster.timeout_ms + self._wait_ms_max
+                request.ticket, wire.FetchResponse, timeout_ms=self._cluster.timeout_ms + self._wait_ms_max
             )
             check(answer.error_code, f"fetch from {request.connection.address}")
             part = answer.responses[0].partitions[0]
@@ -133,16 +128,16 @@ class ReadAhead:
     def _send(self) -> _InFlight:
         address = self._cluster.leader_address(self._topic, self._partition)
         connection = self._cluster.connection_to(address)
-        entry = FetchRequestPartition(
+        entry = wire.FetchRequestPartition(
             partition=self._partition, fetch_offset=self._position, partition_max_bytes=self._bytes_max
         )
-        request = FetchRequest(
+        request = wire.FetchRequest(
             replica_id=CONSUMER,
             max_wait_ms=max(self._wait_ms_max, BACKOFF_MS_MIN),
             min_bytes=1,
             max_bytes=self._bytes_max,
             isolation_level=int(self._read_committed),
-            topics=[FetchRequestTopic(topic=self._topic, partitions=[entry])],
+            topics=[wire.FetchRequestTopic(topic=self._topic, partitions=[entry])],
         )
         return _InFlight(connection, connection.send(request, version_max=NAMES_VERSION_MAX), self._position)
 

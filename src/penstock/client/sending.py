@@ -30,13 +30,7 @@ from penstock.client.errors import (
 from penstock.limits import KIB, REQUEST_BYTES_MAX
 from penstock.records.builder import NO_SEQUENCE
 from penstock.types import NO_EPOCH, NO_OFFSET, NO_PRODUCER_ID, Acks
-from penstock.wire.kafka.produce_generated import (
-    ProduceRequest,
-    ProduceRequestPartition,
-    ProduceRequestTopic,
-    ProduceResponse,
-    ProduceResponsePartition,
-)
+from penstock.wire.kafka import produce_generated as wire
 
 IN_FLIGHT_MAX: Final = 5
 NAMES_VERSION_MAX: Final = 12
@@ -155,14 +149,16 @@ class Sender:
                 self._recover(error, sent)
 
     def _send(self, connection: Connection, batches: list[OutgoingBatch]) -> None:
-        topics: dict[str, list[ProduceRequestPartition]] = {}
+        topics: dict[str, list[wire.ProduceRequestPartition]] = {}
         for batch in batches:
-            entry = ProduceRequestPartition(index=batch.place[1], records=batch.data)
+            entry = wire.ProduceRequestPartition(index=batch.place[1], records=batch.data)
             topics.setdefault(batch.place[0], []).append(entry)
-        request = ProduceRequest(
+        request = wire.ProduceRequest(
             acks=_REQUIRED_ACKS[self._acks],
             timeout_ms=self._cluster.timeout_ms,
-            topic_data=[ProduceRequestTopic(name=name, partition_data=entries) for name, entries in topics.items()],
+            topic_data=[
+                wire.ProduceRequestTopic(name=name, partition_data=entries) for name, entries in topics.items()
+            ],
         )
         answered = self._acks is not Acks.NONE
         ticket = connection.send(request, version_max=NAMES_VERSION_MAX, answered=answered)
@@ -192,8 +188,8 @@ class Sender:
 
     def _settle(self, request: _InFlight) -> list[tuple[OutgoingBatch, BrokerRefused]]:
         """Receive the response; the batches that were refused are returned."""
-        answer = request.connection.receive(request.ticket, ProduceResponse)
-        results: dict[TopicPartition, ProduceResponsePartition] = {
+        answer = request.connection.receive(request.ticket, wire.ProduceResponse)
+        results: dict[TopicPartition, wire.ProduceResponsePartition] = {
             (topic.name, part.index): part for topic in answer.responses for part in topic.partition_responses
         }
         failed: list[tuple[OutgoingBatch, BrokerRefused]] = []

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from penstock.address import Address
-from penstock.cli.cluster_plan import check_plan, chosen, parse_nodes, parse_place, plan_count, plan_to, together
+from penstock.cli.cluster_plan import check_plan, chosen, parse_nodes, parse_partition, plan_count, plan_to, with_linked
 from penstock.cli.failures import Exit, Failure
 from penstock.client import ClusterInfo, Node, PartitionInfo, TopicInfo
 
@@ -36,13 +36,13 @@ def then(planned):
 
 @pytest.mark.parametrize(("text", "place"), [("orders", ("orders", None)), ("a.b/12", ("a.b", 12))])
 def test_a_topic_or_one_partition_of_it_is_named(text, place) -> None:
-    assert parse_place(text) == place
+    assert parse_partition(text) == place
 
 
 @pytest.mark.parametrize("text", ["", "/1", "t/", "t/x", "t/-1", "t/1/2"])
 def test_what_names_no_partition_is_wrong_usage(text) -> None:
     with pytest.raises(Failure) as raised:
-        parse_place(text)
+        parse_partition(text)
     assert raised.value.code is Exit.USAGE
 
 
@@ -148,10 +148,10 @@ def test_a_node_that_is_down_is_no_reason_to_copy_anything() -> None:
 )
 def test_what_is_led_together_is_planned_together_and_says_why(named, places) -> None:
     there = topics(__consumer_offsets=[(1,), (1,)], __queue_state=[(1,), (1,)], t=[(1,)])
-    found, why = together(there, named)
+    found, why = with_linked(there, named)
     assert found == places
     assert f"so {places[1]} is moved as well" in why
-    assert together(there, [*places, "t"]) == ([*places, "t"], None)
+    assert with_linked(there, [*places, "t"]) == ([*places, "t"], None)
 
 
 def test_what_is_led_together_goes_to_the_same_nodes() -> None:

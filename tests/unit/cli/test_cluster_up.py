@@ -41,9 +41,9 @@ class Cluster(LocalCluster):
         self._is_dying = False
         super()._is_ready(child, line)
 
-    def _look(self, seconds) -> None:
+    def _wait(self, seconds) -> None:
         began = monotonic()
-        super()._look(SILENT_SECONDS_MAX)
+        super()._wait(SILENT_SECONDS_MAX)
         if monotonic() - began >= SILENT_SECONDS_MAX:
             self._asked_to_stop = 1
 
