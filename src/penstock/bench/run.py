@@ -53,7 +53,7 @@ def run_case(case: Case, endpoints: Endpoints, pid: int | None, options: Options
     except OSError as error:
         raise BenchError(f"The connection broke during the measurement: {error}; see the broker's log") from error
     if not row.records:
-        raise BenchError(f"Nothing was finished in {row.seconds:.1f} s; see the broker's log")
+        raise BenchError(f"No request was completed in {row.seconds:.1f} s; see the broker's log")
     return row
 
 
