@@ -11,11 +11,16 @@ from penstock.bench.gateways import deliver as sides
 from penstock.bench.gateways import grpc, produce, queue
 from penstock.bench.rows import Row
 
-_HTTP, _TCP, _GRPC, _WRK = Need.HTTP, Need.TCP, Need.GRPC, Need.WRK
+_HTTP, _TCP, _GRPC = Need.HTTP, Need.TCP, Need.GRPC
 
 
 def _load(
-    name: str, title: str, run: Callable[[RowContext], Row], *needs: Need, connections: int = 1, window: int = 1
+    needs: tuple[Need, ...],
+    name: str,
+    title: str,
+    run: Callable[[RowContext], Row],
+    connections: int = 1,
+    window: int = 1,
 ) -> Workload:
     return Workload(name, title, WorkloadKind.GATEWAY, run, connections, window, needs=needs)
 
@@ -27,66 +32,23 @@ def _delivery(
     return Workload(name, f"{title}, 1,000 records/s", WorkloadKind.DELIVERY, run, needs=needs)
 
 
+_wrk, _http = partial(_load, (_HTTP, Need.WRK)), partial(_load, (_HTTP,))
+_tcp, _grpc = partial(_load, (_TCP,)), partial(_load, (_GRPC,))
+
 GATEWAY_WORKLOADS = (
-    _load(
-        "http-single",
-        "POST /topics/T/messages, one record, 64 connections, by wrk",
-        produce.http_single,
-        _HTTP,
-        _WRK,
-        connections=64,
-    ),
-    _load(
-        "http-v1-single",
-        "POST /v1/produce, 64 connections, by wrk",
-        produce.http_v1_single,
-        _HTTP,
-        _WRK,
-        connections=64,
-    ),
-    _load(
-        "http-batch-100",
-        "arrays of 100 records per request, 64 connections, by wrk",
-        produce.http_batch,
-        _HTTP,
-        _WRK,
-        connections=64,
-    ),
-    _load("http-ndjson", "one request, one record per line", produce.http_ndjson, _HTTP, window=100),
-    _load("tcp-64", "JSON lines, 64 connections, one line at a time", produce.tcp, _TCP, connections=64),
-    _load("tcp-pipelined-1", "JSON lines, one connection, 10,000 in flight", produce.tcp, _TCP, window=10_000),
-    _load(
-        "tcp-pipelined-16",
-        "JSON lines, 16 connections, 1,000 in flight on each",
-        produce.tcp,
-        _TCP,
-        connections=16,
-        window=1_000,
-    ),
-    _load(
-        "grpc-unary", "Publish, 4 connections, 16 calls in flight on each", grpc.unary, _GRPC, connections=4, window=16
-    ),
-    _load(
-        "grpc-stream", "PublishStream, frames of 100 records, 4 streams", grpc.stream, _GRPC, connections=4, window=8
-    ),
-    _load(
-        "grpc-subscribe-batch",
-        "SubscribeBatch from the beginning, 2 streams",
-        grpc.subscribe_batch,
-        _GRPC,
-        connections=2,
-    ),
-    _load("queue-1", "lease one record, ack it, 16 connections", queue.queue_1, _HTTP, connections=16),
-    _load(
-        "queue-batch",
-        "lease 100 records, ack them in one call, 16 connections",
-        queue.queue_batch,
-        _HTTP,
-        connections=16,
-    ),
-    _load(
-        "queue-consume", "GET /v1/consume, an ack for each record without waiting for it", queue.queue_consume, _HTTP
-    ),
+    _wrk("http-single", "POST /topics/T/messages, one record, 64 connections, by wrk", produce.http_single, 64),
+    _wrk("http-v1-single", "POST /v1/produce, 64 connections, by wrk", produce.http_v1_single, 64),
+    _wrk("http-batch-100", "arrays of 100 records per request, 64 connections, by wrk", produce.http_batch, 64),
+    _http("http-ndjson", "one request, one record per line", produce.http_ndjson, window=100),
+    _tcp("tcp-64", "JSON lines, 64 connections, one line at a time", produce.tcp, 64),
+    _tcp("tcp-pipelined-1", "JSON lines, one connection, 10,000 in flight", produce.tcp, window=10_000),
+    _tcp("tcp-pipelined-16", "JSON lines, 16 connections, 1,000 in flight on each", produce.tcp, 16, 1_000),
+    _grpc("grpc-unary", "Publish, 4 connections, 16 calls in flight on each", grpc.unary, 4, 16),
+    _grpc("grpc-stream", "PublishStream, frames of 100 records, 4 streams", grpc.stream, 4, 8),
+    _grpc("grpc-subscribe-batch", "SubscribeBatch from the beginning, 2 streams", grpc.subscribe_batch, 2),
+    _http("queue-1", "lease one record, ack it, 16 connections", queue.queue_1, 16),
+    _http("queue-batch", "lease 100 records, ack them in one call, 16 connections", queue.queue_batch, 16),
+    _http("queue-consume", "GET /v1/consume, an ack for each record without waiting for it", queue.queue_consume),
     _delivery("delivery-http-consume", "POST to GET /v1/consume", sides.http_producer, sides.consume, _HTTP),
     _delivery("delivery-http-tail", "POST to server-sent events", sides.http_producer, sides.tail, _HTTP),
     _delivery("delivery-grpc", "Publish to Subscribe", sides.grpc_producer, sides.subscribe, _GRPC),
