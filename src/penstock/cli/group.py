@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="List, describe, reset and remove consumer groups.", no_args_is_help=True)
 
+_HAS_MEMBERS = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "NON_EMPTY_GROUP", "REBALANCE_IN_PROGRESS")
+
 
 @app.command("ls")
 def ls(
@@ -133,12 +135,7 @@ def reset(
             try:
                 admin.commit(group, targets)
             except BrokerRefused as error:
-                if error.name not in (
-                    "UNKNOWN_MEMBER_ID",
-                    "ILLEGAL_GENERATION",
-                    "NON_EMPTY_GROUP",
-                    "REBALANCE_IN_PROGRESS",
-                ):
+                if error.name not in _HAS_MEMBERS:
                     raise
                 raise Failure(f"Group {group!r} has members; stop them, then reset it ({error.name})") from error
     rows: list[Row] = [

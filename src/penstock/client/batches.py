@@ -38,7 +38,7 @@ class BatchSender(Sender):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # After an error, a flush would raise another error that hides it.
         if kind is None:
-            self._land_all()
+            self._wait_for_all()
 
     def send(self, topic: str, partition: int, batch: bytearray, record_count: int) -> None:
         """Send a whole batch (base offset 0, no producer). The caller must not use its buffer afterwards.
@@ -58,7 +58,7 @@ class BatchSender(Sender):
 
     def flush(self) -> list[DeliveredBatch]:
         """Wait until all batches are acknowledged, and return their offsets; raises if one could not be delivered."""
-        self._land_all()
+        self._wait_for_all()
         # A batch that was sent again may have been acknowledged after later ones.
         delivered, self._deliveries = sorted(self._deliveries), []
         return [delivery for _, delivery in delivered]

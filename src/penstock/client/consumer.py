@@ -151,19 +151,19 @@ class Consumer:
         grouped = self._cluster.by_leader(self._positions)
         # Responses are read in order, so with several leaders none of them may wait long.
         wait_ms = wait_ms if len(grouped) == 1 else min(wait_ms, BACKOFF_MS_MIN)
-        flights: deque[tuple[Connection, Ticket]] = deque()
+        in_flight: deque[tuple[Connection, Ticket]] = deque()
         fetched: list[Fetched] = []
         passed: dict[TopicPartition, int] = {}
         try:
             for address, partitions in grouped.items():
                 connection = self._cluster.connection_to(address)
-                flights.append(
+                in_flight.append(
                     (connection, connection.send(self._request(partitions, wait_ms), version_max=NAMES_VERSION_MAX))
                 )
-            while flights:
-                connection, ticket = flights[0]
+            while in_flight:
+                connection, ticket = in_flight[0]
                 answer = connection.receive(ticket, wire.FetchResponse, timeout_ms=self._cluster.timeout_ms + wait_ms)
-                flights.popleft()
+                in_flight.popleft()
                 check(answer.error_code, f"fetch from {connection.address}")
                 for topic in answer.responses:
                     for part in topic.partitions:
@@ -171,7 +171,7 @@ class Consumer:
                 passed.update(self._pass_over(connection.address, answer))
         finally:
             # A response that is still in flight would be taken for the response to the next request.
-            for connection, _ in flights:
+            for connection, _ in in_flight:
                 connection.close()
         for each in fetched:
             self.high_watermarks[each.topic, each.partition] = each.high_watermark

@@ -106,7 +106,7 @@ class Producer(Sender):
     def flush(self) -> None:
         """Wait until all records are acknowledged; raises if one could not be delivered."""
         self._dispatch(list(self._builders))
-        self._land_all()
+        self._wait_for_all()
 
     def _choose_partition(self, topic: str, key: bytes | None) -> int:
         count = len(self._cluster.topic(topic, auto_create=self._auto_create).partitions)

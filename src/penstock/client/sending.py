@@ -142,7 +142,7 @@ class Sender:
             while len(self._in_flight) >= self._in_flight_max or any(
                 not request.connection.is_open for request in self._in_flight
             ):
-                self._land()
+                self._wait_for_oldest()
             try:
                 self._send(self._cluster.connection_to(address), sent)
             except ClientError as error:
@@ -170,12 +170,12 @@ class Sender:
 
     # Acknowledgements
 
-    def _land_all(self) -> None:
+    def _wait_for_all(self) -> None:
         """Wait until everything that was sent is acknowledged; raises if a batch cannot be delivered."""
         while self._in_flight:
-            self._land()
+            self._wait_for_oldest()
 
-    def _land(self) -> None:
+    def _wait_for_oldest(self) -> None:
         """Wait for the oldest request in flight; send its batches again after a temporary failure."""
         request = self._in_flight.popleft()
         try:
