@@ -26,7 +26,7 @@ from penstock.settings import HttpSettings
 from penstock.types import Gateway
 
 if TYPE_CHECKING:
-    from penstock.observe.metrics import Metrics
+    from penstock.observe.metrics import MetricsText
 
 _STOP_GRACE_SECONDS: Final = 1.0
 _STOP_POLL_SECONDS: Final = 0.01
@@ -206,11 +206,11 @@ class HttpGateway:
         return encoder.encode(document(self.routes))
 
     @functools.cached_property
-    def metrics(self) -> "Metrics":
+    def metrics(self) -> "MetricsText":
         """The numbers of this node; their library is not loaded before they are needed."""
-        from penstock.observe.metrics import Metrics
+        from penstock.observe.metrics import MetricsText
 
-        return Metrics(self.broker, self.problem)
+        return MetricsText(self.broker, self.problem)
 
     def default_headers(self) -> bytes:
         """The headers that uvicorn puts first in every answer: the date, which changes once a second."""
