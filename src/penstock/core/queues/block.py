@@ -22,6 +22,11 @@ ATTEMPTS_MAX: Final = 0xFFFF
 """A record that is delivered more often stays at this number."""
 NEVER_MS: Final = 1 << 62
 
+ACK_TIMEOUT: Final = "ack_timeout"
+"""The error of a record whose lease ended because it was not acked in time."""
+OWNER_DISCONNECTED: Final = "owner_disconnected"
+"""The error of a record whose lease ended with its worker's connection."""
+
 _NAMES_MAX: Final = 255
 _ERROR_CHARS_MAX: Final = 4 * 1024
 """Of all errors in a block; beyond it they are cut, so that a million records with an error each stay small."""

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.core.coordinators.deadlines import Timer
 from penstock.core.partitions.partition import Partition
-from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, DELAYED, HAS_POLICY, LEASED, UNTOUCHED
-from penstock.core.queues.delivery import ACK_TIMEOUT
+from penstock.core.queues.block import ACK_TIMEOUT, BLOCK_BITS, BLOCK_MASK, DELAYED, HAS_POLICY, LEASED, UNTOUCHED
 from penstock.core.queues.envelope import has_policy, read_envelope
 from penstock.core.queues.failures import before_deadline
 from penstock.core.queues.partition import QueuePartition

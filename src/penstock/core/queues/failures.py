@@ -7,8 +7,18 @@ deadline it is finished. All of this runs by the clock, whether or not a worker 
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, DELAYED, LEASED, READY, UNTOUCHED, WAITING, Block
-from penstock.core.queues.delivery import ACK_TIMEOUT, OWNER_DISCONNECTED
+from penstock.core.queues.block import (
+    ACK_TIMEOUT,
+    BLOCK_BITS,
+    BLOCK_MASK,
+    DELAYED,
+    LEASED,
+    OWNER_DISCONNECTED,
+    READY,
+    UNTOUCHED,
+    WAITING,
+    Block,
+)
 from penstock.core.queues.envelope import DEADLINE_MS, Envelope, read_envelope
 from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.core.queues.partition import QueuePartition

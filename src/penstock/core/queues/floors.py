@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.coordinators.deadlines import Timer
+from penstock.core.coordinators.topic import StoredDone
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
-from penstock.core.queues.delivery import Done
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.state_log import LED_ELSEWHERE
 from penstock.errors import PenstockError, Reason
@@ -45,7 +45,7 @@ class Floors:
         self._stale.add(partition)
         self.moved(partition)
 
-    def when_stored(self, partition: QueuePartition, done: Done) -> None:
+    def when_stored(self, partition: QueuePartition, done: StoredDone) -> None:
         """Tell ``done`` once the floor as it is now is committed."""
         partition.floor_waiting.append((partition.floor, done))
         self.moved(partition)

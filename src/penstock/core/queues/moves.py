@@ -12,12 +12,13 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from penstock.core.coordinators.topic import StoredDone
 from penstock.core.partitions.peers import AppendedRecords
 from penstock.core.partitions.reading import record_bytes
 from penstock.core.queues import envelope as names
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, LEASED, MOVING
 from penstock.core.queues.context import Context
-from penstock.core.queues.delivery import Done
+
 from penstock.core.queues.move_records import MoveEntry, moved_headers
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.stored import Move, MoveKind, move_value
@@ -97,7 +98,7 @@ class Mover:
         offset: int,
         target_topic: str,
         target_partition: int | None,
-        done: Done,
+        done: StoredDone,
     ) -> None:
         """A dead letter goes back; ``done`` is told when it is there and finished here."""
         index = part.index if target_partition is None else target_partition

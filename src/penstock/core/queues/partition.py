@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from penstock.core.coordinators.deadlines import Timer
-from penstock.core.coordinators.topic import StateRecord
+from penstock.core.coordinators.topic import StateRecord, StoredDone
 from penstock.core.partitions.replica import Replica
 from penstock.core.queues.block import (
     BLOCK_BITS,
@@ -24,7 +24,6 @@ from penstock.core.queues.block import (
     WAITING,
     Block,
 )
-from penstock.core.queues.delivery import Done
 from penstock.core.queues.stored import Kind, Move, QueueId, block_key, key_prefix
 from penstock.types import TopicName
 
@@ -82,7 +81,7 @@ class QueuePartition:
         """Why the next records cannot be read."""
         self.retry: Timer | None = None
         """Has them tried again."""
-        self.floor_waiting: list[tuple[int, Done]] = []
+        self.floor_waiting: list[tuple[int, StoredDone]] = []
         """Who waits for the floor to be stored."""
         self.committing: int | None = None
         """The floor that is being stored."""
@@ -90,7 +89,7 @@ class QueuePartition:
         """The queue is no more: nothing is stored of it."""
         self.rewound = False
         """Somebody made the group go back while a floor of ours was being stored: ours does not count."""
-        self.move_waiting: dict[int, list[Done]] = {}
+        self.move_waiting: dict[int, list[StoredDone]] = {}
         self.clear(committed)
 
     def clear(self, committed: int) -> None:

@@ -10,11 +10,11 @@ from functools import partial
 from typing import Final
 
 from penstock.core.coordinators.jobs import AllOf
+from penstock.core.coordinators.topic import StoredDone
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.partitions.replica import Replica
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, HAS_POLICY, Block
 from penstock.core.queues.context import Context
-from penstock.core.queues.delivery import Done
 from penstock.core.queues.dispatch import Dispatcher
 from penstock.core.queues.envelope import NO_ENVELOPE, Envelope, read_envelope
 from penstock.core.queues.failures import Failures
@@ -271,7 +271,9 @@ class Queue:
             for number in part.finish_run(start, stop):
                 self.context.state_log.mark(part, number)
 
-    def when_finished(self, part: QueuePartition, offsets: Iterable[int], numbers: Iterable[int], done: Done) -> None:
+    def when_finished(
+        self, part: QueuePartition, offsets: Iterable[int], numbers: Iterable[int], done: StoredDone
+    ) -> None:
         """Store blocks with finished records, and tell ``done`` once it is certain that these are never delivered again.
 
         What lies below the floor is certain once the floor is committed; a block with nothing else in it is not written.

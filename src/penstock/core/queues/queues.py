@@ -1,21 +1,23 @@
-"""The door to queues for every gateway. A queue is a topic worked by a group, record by record, by leases.
+"""The queues of a node, as gateways use them. A queue is a topic that a group consumes with leases.
 
-Nothing here waits. A call whose answer takes time has a ``done``, called exactly once, perhaps before the call returns. All
-calls are made on the event loop. What changed in a turn is stored at its end; ``tick`` must be called at ``next_deadline_ms``.
-Call ``load`` for each partition of the state topic once the groups are loaded.
+Nothing here waits. A call whose result takes time has a ``done``, which is called exactly once, perhaps before the call returns.
+All calls are made on the event loop. The changes of a turn are stored at its end. Call ``tick`` at ``next_deadline_ms``.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from penstock.core.coordinators.jobs import AllOf
+from penstock.core.coordinators.topic import StoredDone
 from penstock.core.groups.requests import PartitionKey
-from penstock.core.queues import leases
-from penstock.core.queues.delivery import Cancel, Done
+from penstock.core.queues.block import FINISHED, MOVING
+from penstock.core.queues.leases import finish_leased, leased_runs, partition_of, runs_of, unfinished, when_stored
 from penstock.core.queues.queue import Queue
 from penstock.core.queues.status import known_states, opened_status, peek, queue_status
 from penstock.core.queues.upkeep import Upkeep
 from penstock.core.queues.why import explain
 from penstock.core.queues.workers import OnDeliver, OnGone, Poll, Worker
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, GROUPS_MAX, QUEUE_OWNER_CHARS_MAX
 from penstock.operations.queues import Delivery, KnownStates, PartitionStatus, PeekedRecord, QueueStatus, Why
@@ -67,11 +69,11 @@ class Queues:
         in_flight_max: int = 0,
         release_on_detach: bool = False,
     ) -> Worker:
-        """Connect a worker: it gets records as soon as there are any, as far as its credit and its bound go.
+        """Connect a worker: it gets records as they come, as far as its credit and ``in_flight_max`` allow.
 
-        What its owner holds already, and no other open stream of that name has, comes first: the same attempt, until the same end.
-        ``in_flight_max`` bounds what it holds and has not settled; 0 leaves that to the settings. Leases outlive the worker;
-        with ``release_on_detach`` they end with it, and the delivery does not count as an attempt.
+        Records that its owner holds and no other open stream of that owner has come first, with the same attempt and expiry.
+        ``in_flight_max`` limits the records that it holds; 0 uses the configured limit. Leases outlive the worker; with
+        ``release_on_detach`` they end with it, and the delivery does not count as an attempt.
         """
         self._check_owner(owner)
         lease_ms = self._checked_lease_ms(lease_ms)
@@ -99,12 +101,12 @@ class Queues:
         lease_ms: int,
         wait_ms: int,
         done: Callable[[list[Delivery]], None],
-    ) -> Cancel:
-        """Take records once, waiting at most ``wait_ms`` for the first. The leases stay when the caller goes."""
+    ) -> Callable[[], None]:
+        """Take records once, waiting at most ``wait_ms`` for the first. The leases outlive the caller. Returns what cancels the call."""
         self._check_owner(owner)
         lease_ms = self._checked_lease_ms(lease_ms)
         if max_records < 1:
-            raise PenstockError(Reason.INVALID_REQUEST, "max_records must be at least 1.")
+            raise PenstockError(Reason.INVALID_REQUEST, "max_records must be at least 1")
         queue = self._require(topic, group)
         queue.dispatcher.check_can_lease()
         poll = Poll(queue, owner, lease_ms, max_records, wait_ms > 0, done)
@@ -115,13 +117,19 @@ class Queues:
 
     # -- what workers say about records
 
-    def ack(self, topic: str, group: str, owner: str, partition: int, offsets: Sequence[int], done: Done) -> None:
-        """These records are done with. NOT_LEASE_OWNER, NOT_IN_FLIGHT: then nothing has changed."""
-        leases.ack(self._existing(topic, group), partition, owner, offsets, done)
+    def ack(self, topic: str, group: str, owner: str, partition: int, offsets: Sequence[int], done: StoredDone) -> None:
+        """Finish these records. With NOT_LEASE_OWNER or NOT_IN_FLIGHT nothing has changed."""
+        queue = self._existing(topic, group)
+        part = partition_of(queue, partition)
+        finish_leased(queue, part, leased_runs(part, owner, offsets), done)
 
-    def ack_cumulative(self, topic: str, group: str, owner: str, partition: int, offset: int, done: Done) -> None:
-        """Every record of the partition that this owner holds, up to this one, is done with."""
-        leases.ack_cumulative(self._existing(topic, group), partition, owner, offset, done)
+    def ack_cumulative(self, topic: str, group: str, owner: str, partition: int, offset: int, done: StoredDone) -> None:
+        """Finish every record that this owner holds in the partition up to this one, which must be one of them."""
+        queue = self._existing(topic, group)
+        part = partition_of(queue, partition)
+        leased_runs(part, owner, (offset,))
+        held = [each for each in part.held_by(owner) if each <= offset]
+        finish_leased(queue, part, list(runs_of(held)), done)
 
     def nack(
         self,
@@ -131,13 +139,18 @@ class Queues:
         partition: int,
         offset: int | Sequence[int],
         reason: str,
-        done: Done,
+        done: StoredDone,
     ) -> None:
-        """The record (or each of several) failed: it is delivered again after its backoff, or goes to the dead letters."""
+        """Return records that failed: each is delivered again after its backoff, or becomes a dead letter."""
         queue = self._existing(topic, group)
-        offsets = (offset,) if isinstance(offset, int) else offset
+        part = partition_of(queue, partition)
+        offsets = [offset] if isinstance(offset, int) else sorted(set(offset))
+        leased_runs(part, owner, offsets)
         reason = reason[:NACK_REASON_CHARS_MAX]
-        leases.nack(queue, partition, owner, offsets, reason, done)
+        for each in offsets:
+            queue.failures.fail(part, each, reason, backs_off=True)
+        self._context.meters.nacks.add((*queue.labels, reason), len(offsets))
+        when_stored(queue, part, offsets, done)
 
     def extend(
         self,
@@ -147,20 +160,32 @@ class Queues:
         partition: int,
         offset: int | Sequence[int],
         lease_ms: int,
-        done: Done,
+        done: StoredDone,
     ) -> None:
-        """The owner keeps the record for ``lease_ms`` from now."""
+        """Renew the leases of records: they end ``lease_ms`` from now."""
         lease_ms = self._checked_lease_ms(lease_ms)
         queue = self._existing(topic, group)
-        offsets = (offset,) if isinstance(offset, int) else offset
-        leases.extend(queue, partition, owner, offsets, lease_ms, done)
+        part = partition_of(queue, partition)
+        runs = leased_runs(part, owner, (offset,) if isinstance(offset, int) else offset)
+        until_ms = self._context.clock.now_ms() + lease_ms
+        for number, start, stop in runs:
+            block = part.blocks[number]
+            for at in range(start, stop):
+                block.renew(at, until_ms)
+            queue.changed(part, number, block)
+        self._context.state_log.when_committed(queue.state_partition, done)
 
     # -- what is done to records without a lease
 
-    def finish(self, topic: str, group: str, partition: int, offsets: Sequence[int], why: str, done: Done) -> None:
-        """These records need no more work (a purge), for this reason; finished ones are fine."""
+    def finish(
+        self, topic: str, group: str, partition: int, offsets: Sequence[int], why: str, done: StoredDone
+    ) -> None:
+        """Finish records, whether they are leased or not (a purge). ``why`` goes to the broker's log."""
         self._context.report(f"{len(offsets)} records of {topic}/{partition} are finished for group {group}: {why}")
-        leases.finish(self._require(topic, group), partition, offsets, done)
+        queue = self._require(topic, group)
+        part = partition_of(queue, partition)
+        offsets = unfinished(queue, part, offsets)
+        queue.when_finished(part, offsets, queue.mark_finished(part, offsets), done)
 
     def move(
         self,
@@ -170,19 +195,29 @@ class Queues:
         offsets: Sequence[int],
         target_topic: str,
         target_partition: int | None,
-        done: Done,
+        done: StoredDone,
     ) -> None:
-        """Append these records to another topic and finish them here, never one without the other (a redrive).
+        """Append records to another topic and finish them here, both or neither (a redrive). Finished records are skipped.
 
-        Headers that dead letters have are left away. ``done`` is told when all are there and finished.
+        The copies do not have the headers of a dead letter. ``done`` is called when all records are copied and finished.
         """
-        leases.move(self._require(topic, group), partition, offsets, target_topic, target_partition, done)
+        queue = self._require(topic, group)
+        part = partition_of(queue, partition)
+        if self._broker.topics.require(target_topic).internal:
+            # The origin of a dead letter is one of its headers, which anyone may have written.
+            raise PenstockError(
+                Reason.INVALID_TOPIC, f"{target_topic} is an internal topic; move records to another topic"
+            )
+        answer = AllOf(done)
+        for offset in unfinished(queue, part, offsets):
+            self._context.mover.redrive(queue, part, offset, target_topic, target_partition, answer.expect())
+        answer.close()
 
     def is_finished(self, topic: str, group: str, partition: int, offset: int) -> bool:
-        """Whether a group is done with a record, or about to be, since it is being moved."""
+        """Whether a group has finished a record, or will because it is being moved."""
         queue = self._queues.get((topic, group))
         if queue is not None:
-            return leases.is_finished(queue, partition, offset)
+            return queue.partition(partition).state_at(offset) in (FINISHED, MOVING)
         self.check_loaded(group)
         key = PartitionKey(TopicName(topic), partition)
         committed = self._broker.groups.fetch_offsets(GroupId(group), [key]).get(key)
@@ -191,44 +226,44 @@ class Queues:
     # -- asking
 
     def get(self, topic: str, group: str) -> Queue | None:
-        """The queue, if anybody ever worked it."""
+        """The queue, if a worker ever requested records from it."""
         return self._queues.get((topic, group))
 
     def status(self, topic: str, group: str) -> QueueStatus:
-        """How a queue stands; GROUP_ID_NOT_FOUND when there is none."""
+        """The status of a queue; GROUP_ID_NOT_FOUND if it does not exist."""
         return queue_status(self._known(topic, group))
 
     def queues(self) -> list[QueueStatus]:
-        """How all queues stand, by name."""
+        """The status of all queues, by name."""
         found: list[QueueStatus] = []
         for key in sorted(self._queues):
             try:
                 found.append(queue_status(self._queues[key]))
             except PenstockError as error:
-                # One log that cannot be opened does not hide the others.
+                # A log that cannot be opened must not hide the other queues.
                 self._context.report(f"queue {key[0]} of group {key[1]}: {error.text}")
         return found
 
     def of_group(self, group: str) -> list[QueueStatus]:
-        """How the queues of one group stand, by name."""
+        """The status of the queues of one group, by name."""
         return [queue_status(self._queues[key]) for key in sorted(self._queues) if key[1] == group]
 
     def opened(self) -> Iterator[tuple[TopicName, GroupId, PartitionStatus]]:
-        """How the partitions of all queues stand, as far as their logs are open: for numbers that must cost little."""
+        """The status of the partitions whose logs are open: for metrics, which must cost little."""
         for queue in list(self._queues.values()):
             for status in opened_status(queue):
                 yield queue.topic, queue.group, status
 
     def peek(self, topic: str, group: str, max_records: int) -> list[PeekedRecord]:
-        """The next unfinished records of each partition, as they are; nothing changes."""
+        """The next unfinished records of each partition. Changes nothing."""
         return peek(self._known(topic, group), max_records)
 
     def known_states(self, topic: str, group: str, partition: int, from_offset: int) -> KnownStates:
-        """What is known of the records of a partition, without the records, from an offset on; nothing changes."""
+        """The states of the records of a partition from an offset on. Changes nothing."""
         return known_states(self._known(topic, group), partition, from_offset)
 
     def why(self, topic: str, partition: int, offset: int, group: str) -> Why:
-        """Why a record is not being delivered, in one sentence."""
+        """Why a record is not delivered, in one sentence."""
         self.check_loaded(group)
         return explain(self._broker, self._queues.get((topic, group)), topic, partition, offset, group)
 
@@ -237,58 +272,60 @@ class Queues:
     def _check_owner(self, owner: str) -> None:
         if not 0 < len(owner) <= QUEUE_OWNER_CHARS_MAX:
             raise PenstockError(
-                Reason.INVALID_REQUEST, f"An owner needs a name of at most {QUEUE_OWNER_CHARS_MAX} characters."
+                Reason.INVALID_REQUEST, f"An owner needs a name of at most {QUEUE_OWNER_CHARS_MAX} characters"
             )
 
     def _checked_lease_ms(self, lease_ms: int) -> int:
         if not 0 < lease_ms <= self.settings.lease_ms_max:
             raise PenstockError(
                 Reason.INVALID_REQUEST,
-                f"lease_ms must be from 1 to {self.settings.lease_ms_max}, not {lease_ms}; extend a lease to make it longer.",
+                f"lease_ms must be from 1 to {self.settings.lease_ms_max}, not {lease_ms}; extend a lease to make it longer",
             )
         return lease_ms
 
     def _existing(self, topic: str, group: str) -> Queue:
         queue = self._queues.get((topic, group))
         if queue is None:
-            self.check_loaded(group)
-            self._broker.topics.require(topic)
+            self._topic(topic, group)
             raise PenstockError(
-                Reason.NOT_IN_FLIGHT, f"The record is not in flight: group {group} has no queue on {topic}."
+                Reason.NOT_IN_FLIGHT, f"The record is not in flight: group {group} has no queue on {topic}"
             )
         return queue
 
     def _known(self, topic: str, group: str) -> Queue:
         queue = self._queues.get((topic, group))
         if queue is None:
-            self.check_loaded(group)
-            self._broker.topics.require(topic)
+            self._topic(topic, group)
             raise PenstockError(
                 Reason.GROUP_ID_NOT_FOUND,
-                f"Group {group} has no queue on {topic}; the queue exists once a worker has requested a record.",
+                f"Group {group} has no queue on {topic}; the queue exists once a worker has requested a record",
             )
         return queue
 
+    def _topic(self, topic: str, group: str) -> Topic:
+        """The topic, if this node coordinates the group and the topic exists."""
+        self.check_loaded(group)
+        return self._broker.topics.require(topic)
+
     def _require(self, topic: str, group: str) -> Queue:
-        """The queue, made when there is none."""
+        """The queue, created if it does not exist."""
         queue = self._queues.get((topic, group))
         if queue is None:
-            self.check_loaded(group)
-            found = self._broker.topics.require(topic)
+            found = self._topic(topic, group)
             if found.internal:
-                raise PenstockError(Reason.INVALID_TOPIC, f"{topic} is an internal topic; use another topic.")
+                raise PenstockError(Reason.INVALID_TOPIC, f"{topic} is an internal topic; use another topic")
             if not 0 < len(group) <= GROUP_ID_CHARS_MAX:
                 raise PenstockError(
-                    Reason.INVALID_GROUP_ID, f"A group needs a name of at most {GROUP_ID_CHARS_MAX} characters."
+                    Reason.INVALID_GROUP_ID, f"A group needs a name of at most {GROUP_ID_CHARS_MAX} characters"
                 )
             if len(self._queues) >= GROUPS_MAX:
                 raise PenstockError(
-                    Reason.POLICY_VIOLATION, f"There are {GROUPS_MAX} queues, which is the limit; delete groups first."
+                    Reason.POLICY_VIOLATION, f"There are {GROUPS_MAX} queues, which is the limit; delete groups first"
                 )
             queue = self._upkeep.add(found, GroupId(group))
             self._upkeep.note(queue)
             queue.open()
-            # From now on the group is there for every tool, before its first ack.
+            # Every tool lists the group from now on, even before its first ack.
             for part in queue.partitions:
                 self._context.floors.refresh(part)
         queue.open()

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.coordinators.topic import InternalTopic, StateRecord
-from penstock.core.queues.delivery import Done
+from penstock.core.coordinators.topic import InternalTopic, StateRecord, StoredDone
 from penstock.errors import PenstockError, Reason
 from penstock.limits import KIB
 
@@ -37,8 +36,8 @@ class _Pending:
         self.facts: dict[bytes, bytes] = {}
         self.blocks: dict[tuple[QueuePartition, int], None] = {}
         self.tombstones: dict[bytes, None] = {}
-        self.written: list[Done] = []
-        self.committed: list[Done] = []
+        self.written: list[StoredDone] = []
+        self.committed: list[StoredDone] = []
 
 
 class StateLog:
@@ -74,11 +73,11 @@ class StateLog:
         pending.facts.pop(key, None)
         pending.tombstones[key] = None
 
-    def when_written(self, state_partition: int, done: Done) -> None:
+    def when_written(self, state_partition: int, done: StoredDone) -> None:
         """Tell ``done`` once all that was changed up to now would survive the end of the process."""
         self._turn(state_partition).written.append(done)
 
-    def when_committed(self, state_partition: int, done: Done) -> None:
+    def when_committed(self, state_partition: int, done: StoredDone) -> None:
         """Tell ``done`` once all that was changed up to now is committed."""
         self._turn(state_partition).committed.append(done)
 
@@ -128,7 +127,7 @@ class StateLog:
             self._topic.append(state_partition, batch, hurried=hurried)
         return is_any
 
-    def _settle(self, waiting: list[Done], state_partition: int, reason: Reason | None) -> None:
+    def _settle(self, waiting: list[StoredDone], state_partition: int, reason: Reason | None) -> None:
         if reason in LED_ELSEWHERE:
             reason = Reason.NOT_COORDINATOR
         elif reason is not None and reason not in _ENDS:

@@ -12,11 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.coordinators.runtime import Family
-from penstock.core.coordinators.topic import InternalTopic
+from penstock.core.coordinators.topic import InternalTopic, StoredDone
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.queues.block import NEVER_MS
 from penstock.core.queues.context import LOOK_AHEAD, Context
-from penstock.core.queues.delivery import Done
 from penstock.core.queues.floors import Floors, release
 from penstock.core.queues.loading import QueueImage, QueuesShard, fill, read_images
 from penstock.core.queues.moves import REDRIVE_GROUP, Mover
@@ -358,7 +357,7 @@ class Upkeep:
             context.lost[state_partition] = None
             return
         for queue_id, queue in queues.items():
-            refused: list[Done] = []
+            refused: list[StoredDone] = []
             for part in queue.partitions:
                 sure = -1 if part.committing is None else part.committing
                 refused += [done for floor, done in part.floor_waiting if floor > sure]
