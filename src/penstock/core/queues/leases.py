@@ -59,38 +59,37 @@ def unfinished(queue: Queue, part: QueuePartition, offsets: Sequence[int]) -> li
 
 
 def finish_leased(queue: Queue, part: QueuePartition, runs: list[Run], done: StoredDone) -> None:
-    """Finish records that were checked to be leased, and call ``done`` once that is durable."""
+    """Finish records that were checked to be leased, and call ``done`` once that is durable. The runs are in order."""
     context = queue.context
-    remembered = False
-    lowest, count = 1 << 62, 0
+    is_changed = False
+    count = 0
     for number, start, stop in runs:
         block = part.blocks[number]
         length = stop - start
         if block.flags.count(0, start, stop) < length:
             for at in range(start, stop):
                 envelope = queue.envelope(part, (number << BLOCK_BITS) + at, block) if block.flags[at] else None
-                remembered |= envelope is not None and queue.remember_key(envelope)
+                is_changed |= envelope is not None and queue.remember_key(envelope)
         block.states[start:stop] = _FINISHED_RUN[:length]
         part.leased -= length
         count += length
-        lowest = min(lowest, (number << BLOCK_BITS) + start)
-    if part.advance():
-        context.floors.moved(part)
-    above = remembered
+    part.advance()
+    floor = part.floor
     for number, _, stop in runs:
-        if (number << BLOCK_BITS) + stop > part.floor:
+        if (number << BLOCK_BITS) + stop > floor:
             context.state_log.mark(part, number)
-            above = True
+            is_changed = True
     context.meters.acks.add(queue.labels, count)
     queue.wake()
-    if not above and lowest < part.floor:
-        # Nearly always the oldest records are acked first.
+    is_below = bool(runs) and (runs[0][0] << BLOCK_BITS) + runs[0][1] < floor
+    if is_below and not is_changed:
+        # Nearly always: the oldest records are acked first.
         context.floors.when_stored(part, done)
         return
     answer = AllOf(done)
-    if above:
+    if is_changed:
         context.state_log.when_committed(queue.state_partition, answer.expect())
-    if lowest < part.floor:
+    if is_below:
         context.floors.when_stored(part, answer.expect())
     answer.close()
 

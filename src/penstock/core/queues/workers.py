@@ -135,7 +135,7 @@ class Worker(Taker):
     def leased(self, deliveries: list[Delivery]) -> None:
         """They count as held from now on."""
         super().leased(deliveries)
-        self._taken += [_lease_of(delivery) for delivery in deliveries]
+        self._taken += [(each.partition, each.offset, each.attempts) for each in deliveries]
         if len(self._taken) > self._taken_max:
             self._forget_settled()
             self._taken_max = 2 * len(self._taken) + _TAKEN_SPARE
@@ -154,7 +154,7 @@ class Worker(Taker):
 
     def refuse(self, deliveries: list[Delivery]) -> None:
         """Send what turns out to be leased all the same, such as a record that was to be sent again."""
-        refused = {_lease_of(delivery) for delivery in deliveries}
+        refused = {(each.partition, each.offset, each.attempts) for each in deliveries}
         self.credit += len(deliveries)
         self._taken = [lease for lease in self._taken if lease not in refused]
         self.unsent.extendleft(sorted(refused, reverse=True))
@@ -164,10 +164,6 @@ class Worker(Taker):
         if self.attached:
             self.attached = False
             self._on_gone(reason)
-
-
-def _lease_of(delivery: Delivery) -> Lease:
-    return delivery[1], delivery[2], delivery[3]
 
 
 class Poll(Taker):
