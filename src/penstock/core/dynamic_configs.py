@@ -14,6 +14,7 @@ from penstock.core.broker_config import broker_config, broker_values, check_brok
 from penstock.core.groups.configs import check_group_configs, check_group_name, group_config
 from penstock.core.topics.config import ConfigChange, ConfigLayer, change_values
 from penstock.core.topics.config_table import ConfigDefinition, ConfigSource
+from penstock.core.topics.records import decode_entry
 from penstock.errors import PenstockError, Reason
 from penstock.limits import CONFIGURED_GROUPS_MAX
 from penstock.metadata.port import Compare, Delete, Entry, Event, MetadataStore, Operation, Put
@@ -200,10 +201,4 @@ def _resource(key: str) -> Resource:
 
 
 def _decode(entry: Entry) -> Mapping[str, str]:
-    try:
-        return _decoder.decode(entry.value).config
-    except msgspec.DecodeError:
-        raise PenstockError(
-            Reason.STORAGE_ERROR,
-            f"The entry {entry.key!r} of the metadata store cannot be read. Restore the store from a backup.",
-        ) from None
+    return decode_entry(_decoder, entry.key, entry.value).config

@@ -100,7 +100,7 @@ def test_a_commit_of_an_offset_that_cannot_exist_is_refused_and_changes_nothing(
     for offset in (2**63, 2**64 - 1):
         with refused(
             StatusCode.OUT_OF_RANGE,
-            f"offset {offset} cannot be committed; use an offset from 0 to 9223372036854775807",
+            f"Offset {offset} cannot be committed; use an offset from 0 to 9223372036854775807",
         ):
             original.commit(topic=topic, consumer_group="g", offset=offset)
     with original.subscribed(topic=topic, consumer_group="g", consumer_id="c") as stream:

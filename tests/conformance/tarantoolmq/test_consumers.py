@@ -111,7 +111,7 @@ def test_a_commit_needs_all_its_params(curl: Curl, group: str, body: object) -> 
         ({"topic_name": "nobody"}, 404, "Topic not found"),
         ({"partition": 2}, 400, "Partition not found"),
         ({"partition": -1}, 400, "Partition not found"),
-        ({"offset": -1}, 400, "offset -1 cannot be committed; use an offset from 0 to 9223372036854775807"),
+        ({"offset": -1}, 400, "Offset -1 cannot be committed; use an offset from 0 to 9223372036854775807"),
         ({"offset": "1"}, 400, "The body is invalid: Expected `int | null`, got `str` - at `$.offset`."),
     ],
 )
@@ -137,7 +137,7 @@ def test_a_group_may_have_any_name(curl: Curl, topic: str) -> None:
         assert curl.post(f"/consumers/{name}/offsets", body)[:2] == (200, {"committed": True})
         assert len(curl.get(f"/consumers/{name}/offsets").body["offsets"]) == 1
     reply = curl.post(f"/consumers/{'x' * 250}/groups", {"topic_name": topic})
-    assert reply[:2] == (400, {"error": "a group id has at most 249 characters; choose a shorter one"})
+    assert reply[:2] == (400, {"error": "A group id has at most 249 characters; choose a shorter one"})
 
 
 def test_members_share_the_partitions_as_they_come_and_go(curl: Curl, topic: str, group: str) -> None:
@@ -178,4 +178,4 @@ def test_a_member_of_nothing_is_not_found(curl: Curl, group: str) -> None:
     assert reply[:2] == (404, {"error": "Topic not found"})
     for method in ("PUT", "DELETE"):
         reply = curl(method, f"/consumers/{group}/members/c")
-        assert reply[:2] == (404, {"error": f"there is no group {group}; join it first"})
+        assert reply[:2] == (404, {"error": f"There is no group {group}; join it first"})

@@ -1,22 +1,22 @@
-"""Groups: readers that share the partitions of their topics, and the offsets up to which they have read.
+"""Consumer groups: members that share the partitions of their topics, and the offsets up to which they have read.
 
 =================  ==========================================================================================
-requests.py        the words between a gateway and these rules
-coordinator.py     GroupCoordinator, the door for every gateway: it finds the group and hands on
-directory.py       which groups exist, whether their partition of the offsets topic is loaded, how they are stored
-group.py           one group: members, votes, generation, offsets; no rules of time
-rebalance.py       the life of a membership: join, sync, heartbeat, leave, time-outs
-shared.py          membership that the broker assigns: readers that only say "I am here" and are given partitions
-shared_members.py  who of a group reads which partitions then
+requests.py        requests to the coordinator, and their results
+coordinator.py     GroupCoordinator: the groups of a node, as gateways use them
+directory.py       the groups that exist, and how they are stored
+group.py           one group: members, votes, generation, offsets; knows nothing of time
+rebalance.py       Kafka's classic group protocol: join, sync, heartbeat, leave, expiry
+shared.py          membership with partitions that the broker assigns
+shared_members.py  how the broker assigns them
 commits.py         committed offsets: commit, fetch, delete, expiry
 offsets.py         the committed offsets of one group
-stored.py          the records that lie in the offsets topic
-loading.py         from records back to groups
-subscription.py    the little these rules read of a member's own bytes
+stored.py          the records of the offsets topic
+loading.py         loads groups from these records
+subscription.py    the topics and partitions in a consumer's metadata
+registry.py        groups that were registered for a topic by name
+configs.py         configs of groups
 =================  ==========================================================================================
 
-State is a log too: what must outlive the process is a record in the compacted topic ``__consumer_offsets`` before anybody
-is told of it. Time is read from the clock that is handed in: monotonic for what is waited for, wall time for what is stored.
-
-The directory and the offsets know nothing of how a group shares its partitions.
+State that must outlive the process is a record in the compacted topic ``__consumer_offsets`` before a caller gets the result.
+Deadlines use the monotonic clock, and stored times the wall clock.
 """

@@ -1,7 +1,7 @@
-"""Committed offsets: taking them, telling them, deleting them, and letting them expire.
+"""Committed offsets: commit, fetch, delete and expiry.
 
-A commit is told to be done, and can be read, once its record is committed in the offsets topic; records of one group are in
-one order, so what is read is always what a replay of the log would give.
+A commit is confirmed, and can be read, once its record is committed in the offsets topic. The records of a group are ordered, so
+a fetch always returns what a replay of the log would give.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -10,7 +10,7 @@ from typing import Final
 
 from penstock.core.coordinators.jobs import AllOf
 from penstock.core.coordinators.topic import StoredDone
-from penstock.core.groups.directory import Directory, Partitions
+from penstock.core.groups.directory import TOO_LARGE, Directory, Partitions
 from penstock.core.groups.group import Group
 from penstock.core.groups.requests import (
     CommitDone,
@@ -30,21 +30,20 @@ SWEEP_GROUPS_MAX: Final = 200
 EXPIRY_CHECK_INTERVAL_MS: Final = 10 * 60 * 1000
 """How often all groups are checked for expired offsets."""
 _START_PIECE: Final = 1_000
-"""Partitions of one batch when a group is given its first offsets."""
-_TOO_LARGE: Final = frozenset({Reason.RECORDS_TOO_LARGE, Reason.RECORD_LIST_TOO_LARGE})
+"""Partitions per batch when a group gets its first offsets."""
 
 OFFSET_MAX: Final = 2**63 - 1
-"""The greatest offset that can be stored."""
+"""The largest offset that can be stored."""
 
 DeleteDone = Callable[[dict[PartitionKey, Reason | None]], None]
 OnCommitted = Callable[[GroupId, PartitionKey, int], None]
-"""Told of an offset that a group committed, whoever asked for it."""
+"""Called with each committed offset, through whichever API it came."""
 OnForgotten = Callable[[GroupId, PartitionKey], None]
-"""Told that a group has no offset in a partition any more."""
+"""Called when a group no longer has an offset in a partition."""
 Needs = Callable[[GroupId], bool]
-"""Asked whether a group without members and offsets is still needed."""
+"""Returns whether a group without members and offsets is still needed."""
 Keeps = Callable[[GroupId, PartitionKey], bool]
-"""Asked whether an offset of a group must stay, however old its commit is."""
+"""Returns whether an offset of a group must be kept, however old its commit is."""
 
 
 class Commits:
@@ -56,7 +55,6 @@ class Commits:
         self._clock = directory.clock
         self._partitions = partitions
         self.on_committed: Final[list[OnCommitted]] = []
-        """Called when a commit is stored."""
         self.on_forgotten: Final[list[OnForgotten]] = []
         self.needed_by: Final[list[Needs]] = []
         self.kept_by: Final[list[Keeps]] = []
@@ -66,7 +64,7 @@ class Commits:
     # -- commit
 
     def commit(self, request: CommitRequest, done: CommitDone) -> None:
-        """Store offsets as a member gave them; ``done`` is told of each partition once the answer is durable."""
+        """Store offsets of a member; ``done`` gets the result of each partition once it is durable."""
         try:
             group = self._group_for_commit(request)
         except PenstockError as error:
@@ -85,15 +83,15 @@ class Commits:
                     item.offset, item.leader_epoch, item.metadata, now_ms, expire_ms, topic_id
                 )
         if not accepted:
-            self._forget_if_void(group)
+            self._directory.forget_if_unused(group)
             done(answers)
             return
         self._store(group, accepted, partial(_answer_commit, answers, accepted, done))
 
     def commit_one(self, group_id: GroupId, item: OffsetToCommit, done: StoredDone) -> None:
-        """Store an offset from an API without membership. PenstockError when it cannot be stored, and then nothing has changed.
+        """Store an offset from an API without membership. With PenstockError nothing has changed.
 
-        It may be past the end of the partition: the group reads from there once the partition has reached it.
+        The offset may be past the end of the partition: the group reads from there once the partition reaches it.
         """
         reason = self._check_offset(item)
         if reason is not None:
@@ -101,44 +99,41 @@ class Commits:
         if not 0 <= item.offset <= OFFSET_MAX:
             raise PenstockError(
                 Reason.OFFSET_OUT_OF_RANGE,
-                f"offset {item.offset} cannot be committed; use an offset from 0 to {OFFSET_MAX}",
+                f"Offset {item.offset} cannot be committed; use an offset from 0 to {OFFSET_MAX}",
             )
-        group = self._living(group_id)
+        group = self._named(group_id)
         topic_id = self._partitions.topic_id(item.key.topic)
         committed = CommittedOffset(
             item.offset, item.leader_epoch, item.metadata, self._clock.now_ms(), topic_id=topic_id
         )
         self._store(group, {item.key: committed}, done)
 
-    def start(self, group_id: GroupId, topic: TopicName, partitions: int, done: StoredDone) -> None:
-        """Store offset 0 for those partitions of a topic that the group has no offset in. PenstockError when nothing was begun."""
-        group = self._living(group_id)
-        keys = [PartitionKey(topic, index) for index in range(partitions)]
-        # A commit on its way says where the group starts.
+    def start(self, group_id: GroupId, topic: TopicName, done: StoredDone) -> None:
+        """Store offset 0 for the partitions of a topic in which the group has no offset. With PenstockError nothing was begun."""
+        group = self._named(group_id)
+        keys = [PartitionKey(topic, index) for index in range(self._partitions.partition_count(topic))]
+        # A commit in flight also sets the start.
         lacking = [key for key in keys if not group.offsets.is_in_log(key)]
         first = CommittedOffset(0, commit_ms=self._clock.now_ms(), topic_id=self._partitions.topic_id(topic))
         pieces = [lacking[at : at + _START_PIECE] for at in range(0, len(lacking), _START_PIECE)]
         if not pieces:
-            self._forget_if_void(group)
+            self._directory.forget_if_unused(group)
         answer = AllOf(done)
         for piece in pieces:
             self._store(group, dict.fromkeys(piece, first), answer.expect())
         answer.close()
 
-    def _living(self, group_id: GroupId) -> Group:
-        """The group, made when it does not exist, for an API without membership."""
+    def _named(self, group_id: GroupId) -> Group:
+        """The group, created if it does not exist, for an API without membership."""
         if not group_id:
-            raise PenstockError(Reason.INVALID_GROUP_ID, "a group needs a name")
-        group = self._directory.find_or_create(group_id)
-        if group.state is GroupState.DEAD:
-            raise PenstockError(Reason.COORDINATOR_NOT_AVAILABLE, "the group is being removed; try again in a moment")
-        return group
+            raise PenstockError(Reason.INVALID_GROUP_ID, "A group needs a name")
+        return self._directory.find_or_create_alive(group_id)
 
     def _group_for_commit(self, request: CommitRequest) -> Group:
         group = self._directory.find(request.group_id)
         if group is None:
             if request.generation >= 0:
-                raise PenstockError(Reason.ILLEGAL_GENERATION, "the group has a different generation; join it again")
+                raise PenstockError(Reason.ILLEGAL_GENERATION, "The group has a different generation; join it again")
             return self._directory.find_or_create(request.group_id)
         reason = group.check_commit(request.member_id, request.generation, request.instance_id)
         if reason is not None:
@@ -167,25 +162,21 @@ class Commits:
         if reason is None:
             for key, committed in offsets.items():
                 group.offsets.set(key, committed)
-                for told in self.on_committed:
-                    told(group.group_id, key, committed.offset)
+                for on_committed in self.on_committed:
+                    on_committed(group.group_id, key, committed.offset)
         else:
-            self._forget_if_void(group)
-        done(Reason.INVALID_COMMIT_OFFSET_SIZE if reason in _TOO_LARGE else reason)
-
-    def _forget_if_void(self, group: Group) -> None:
-        if group.is_void and group.generation == 0:
-            self._directory.forget([group])
+            self._directory.forget_if_unused(group)
+        done(Reason.INVALID_COMMIT_OFFSET_SIZE if reason in TOO_LARGE else reason)
 
     # -- fetch
 
     def least(self, key: PartitionKey) -> int | None:
-        """The least offset that any group has committed in a partition; None when none has. It looks at every group."""
+        """The lowest offset that any group has committed in a partition, if any. Looks at every group."""
         found = (group.offsets.get(key) for group in self._directory.groups.values())
         return min((committed.offset for committed in found if committed is not None), default=None)
 
     def fetch(self, group_id: GroupId, keys: Sequence[PartitionKey] | None) -> dict[PartitionKey, CommittedOffset]:
-        """The offsets of these partitions, or of all; those without a commit are left out. PenstockError when it cannot be known."""
+        """The offsets of these partitions, or of all; those without a commit are left out. PenstockError if this node has none of them."""
         group = self._directory.find(group_id)
         if group is None:
             return {}
@@ -197,15 +188,15 @@ class Commits:
     # -- delete
 
     def delete(self, group_id: GroupId, keys: Sequence[PartitionKey], done: DeleteDone) -> None:
-        """Delete offsets that no member reads by; PenstockError for the whole request."""
+        """Delete offsets that no member uses; PenstockError if the whole request is refused."""
         group = self._directory.find(group_id)
         if group is None or group.state is GroupState.DEAD:
             raise PenstockError(
-                Reason.GROUP_ID_NOT_FOUND, f"there is no group {group_id}; list the groups to find its name"
+                Reason.GROUP_ID_NOT_FOUND, f"There is no group {group_id}; list the groups to find its name"
             )
         has_members = group.state is not GroupState.EMPTY
         if has_members and not group.uses_consumer_protocol:
-            raise PenstockError(Reason.NON_EMPTY_GROUP, f"group {group_id} has members; stop them first")
+            raise PenstockError(Reason.NON_EMPTY_GROUP, f"Group {group_id} has members; stop them first")
         answers: dict[PartitionKey, Reason | None] = {}
         deleted: list[PartitionKey] = []
         for key in keys:
@@ -222,18 +213,18 @@ class Commits:
             done(answers)
 
     def forget_topic(self, topic: TopicName) -> None:
-        """A topic was deleted: nobody goes on reading it, and a new topic of that name starts afresh."""
+        """A topic was deleted: a new topic of that name has no offsets."""
         for group in list(self._directory.groups.values()):
             keys = group.offsets.keys_in_log(topic)
             if keys:
-                # Out of memory at once, because a topic of the same name may come before the tombstones are durable.
+                # From memory at once: a topic of the same name may be created before the tombstones are durable.
                 group.offsets.remove(keys)
                 self._delete(group, keys, _ignore)
 
     def forget_missing_topics(self, group: Group, deleted: Collection[TopicName] = ()) -> None:
-        """Drop offsets of topics that were deleted while their tombstones could not be written; ``deleted`` may be there again.
+        """Drop offsets of topics that were deleted while their tombstones could not be written.
 
-        So may others: an offset names the topic that it was committed for by its id, too.
+        Topics of the same names may exist by now: those in ``deleted``, and those whose id is not the one in the offset.
         """
         for topic in group.offsets.topics():
             if topic in deleted or not self._partitions.exists(topic, 0):
@@ -253,8 +244,8 @@ class Commits:
         if reason is None:
             group.offsets.remove(keys)
             for key in keys:
-                for told in self.on_forgotten:
-                    told(group.group_id, key)
+                for on_forgotten in self.on_forgotten:
+                    on_forgotten(group.group_id, key)
         done(reason)
 
     # -- expiry
@@ -264,7 +255,7 @@ class Commits:
         return self._sweep_due_ms
 
     def tick(self, now_ms: int) -> None:
-        """Look at some groups for offsets that have expired; a whole round takes as many ticks as it needs."""
+        """Check some groups for expired offsets; a complete round takes as many ticks as it needs."""
         if now_ms < self._sweep_due_ms:
             return
         if self._sweep is None:
@@ -300,7 +291,7 @@ class Commits:
         return [
             key
             for key, committed in group.offsets.items()
-            # A commit on its way would be removed by a tombstone appended behind it.
+            # A tombstone would also remove a commit in flight.
             if not group.offsets.is_in_flight(key)
             and _is_expired(group, key, committed, now_ms, retention_ms)
             and not any(keeps(group.group_id, key) for keeps in self.kept_by)
@@ -311,7 +302,7 @@ def _is_expired(group: Group, key: PartitionKey, committed: CommittedOffset, now
     if group.state is GroupState.EMPTY:
         if committed.expire_ms != NO_TIMESTAMP:
             return now_ms >= committed.expire_ms
-        # Members kept the offsets alive until they left; without membership each commit counts for itself.
+        # Members kept the offsets alive until they left; without members each commit expires by itself.
         had_members = group.protocol_type is not None
         since_ms = max(group.state_since_ms, committed.commit_ms) if had_members else committed.commit_ms
         return now_ms - since_ms >= retention_ms
@@ -338,4 +329,4 @@ def _answer_delete(
 
 
 def _ignore(_: Reason | None) -> None:
-    """Nobody waits for it."""
+    """No caller waits."""

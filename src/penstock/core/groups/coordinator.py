@@ -1,8 +1,7 @@
-"""The door to groups for every gateway: it finds the group and hands on to the rules.
+"""The groups of a node, as gateways use them.
 
-Nothing here waits. A call whose answer takes time has a ``done``, which is called exactly once, perhaps before the call
-returns. All calls are made on the event loop. Time comes from the clock that was handed in; :meth:`GroupCoordinator.tick`
-must be called at :meth:`GroupCoordinator.next_deadline_ms`.
+Nothing here waits. A call whose result takes time has a ``done``, which is called exactly once, perhaps before the call returns.
+All calls are made on the event loop. Call :meth:`GroupCoordinator.tick` at :meth:`GroupCoordinator.next_deadline_ms`.
 
 A node coordinates the groups of those partitions of the offsets topic that ``family`` has loaded.
 """
@@ -12,33 +11,24 @@ from functools import partial
 from typing import Final
 
 from penstock.core.coordinators.runtime import Family
-from penstock.core.coordinators.topic import InternalTopic, StoredDone
+from penstock.core.coordinators.topic import InternalTopic
 from penstock.core.groups.commits import Commits, DeleteDone
 from penstock.core.groups.directory import Directory, Partitions
 from penstock.core.groups.group import Group
 from penstock.core.groups.loading import GroupsShard
 from penstock.core.groups.rebalance import Rebalancer
 from penstock.core.groups.requests import (
-    CommitDone,
-    CommitRequest,
-    CommittedOffset,
     GroupDescription,
     GroupListing,
     GroupState,
-    JoinDone,
-    JoinRequest,
-    LeavingMember,
     MemberDescription,
-    OffsetToCommit,
     PartitionKey,
-    SyncDone,
-    SyncRequest,
 )
 from penstock.core.groups.shared import SharedGroups
 from penstock.errors import PenstockError, Reason
 from penstock.ports import Clock, Entropy, Report
 from penstock.settings import GroupSettings
-from penstock.types import GroupId, MemberId, TopicName
+from penstock.types import GroupId, TopicName
 
 DeleteGroupsDone = Callable[[dict[GroupId, Reason | None]], None]
 
@@ -56,91 +46,45 @@ class GroupCoordinator:
         report: Report,
     ) -> None:
         self.family: Final = Family(log, self._shard, "the group")
-        self._topics = partitions
         self._directory = Directory(settings, self.family, clock, report)
         self._rebalancer = Rebalancer(self._directory, entropy)
         self._commits = Commits(self._directory, partitions)
         self.shared: Final = SharedGroups(self._directory, partitions)
         """Members whose partitions the broker assigns."""
 
+        members, commits = self._rebalancer, self._commits
+        self.join: Final = members.join
+        self.sync: Final = members.sync
+        self.heartbeat: Final = members.heartbeat
+        self.leave: Final = members.leave
+        self.commit_offsets: Final = commits.commit
+        self.commit_offset: Final = commits.commit_one
+        self.start_offsets: Final = commits.start
+        self.fetch_offsets: Final = commits.fetch
+        self.least_committed: Final = commits.least
+        self.can_store: Final = self._directory.can_store
+        self.topic_changed: Final = self.shared.topic_changed
         self.deadlines: Final = self._directory.deadlines
         """The timers of members and rebalances."""
-        self.on_committed: Final = self._commits.on_committed
-        """Called with every commit once it is stored, whichever API made it."""
-        self.on_forgotten: Final = self._commits.on_forgotten
-        """Called with every offset that is deleted or has expired."""
+        self.on_committed: Final = commits.on_committed
+        self.on_forgotten: Final = commits.on_forgotten
         self.on_deleted: Final = self._directory.on_deleted
-        """Called with every group that is deleted."""
-        self.needed_by: Final = self._commits.needed_by
-        """Asked before a group without members and offsets is removed because nobody uses it."""
-        self.kept_by: Final = self._commits.kept_by
-        """Asked before an offset expires."""
+        self.needed_by: Final = commits.needed_by
+        self.kept_by: Final = commits.kept_by
 
     def _shard(self, partition: int) -> GroupsShard:
         return GroupsShard(self._directory, self._rebalancer, self._commits, self.shared, partition)
 
-    # -- which groups this node coordinates
-
     def close(self) -> None:
-        """The broker stops: everyone who waits looks for a coordinator again."""
+        """The broker stops: every waiting client looks for a coordinator again."""
         self.family.close(Reason.COORDINATOR_NOT_AVAILABLE)
-
-    @property
-    def loaded_partitions(self) -> frozenset[int]:
-        """The partitions of the offsets topic whose groups are served, or will be when they are loaded."""
-        return frozenset(self.family.shards)
-
-    # -- membership
-
-    def join(self, request: JoinRequest, done: JoinDone) -> None:
-        """Take a member into the next generation; ``done`` is told when that begins, or why it will not."""
-        self._rebalancer.join(request, done)
-
-    def sync(self, request: SyncRequest, done: SyncDone) -> None:
-        """Give a member its assignment once the leader has brought it and it is stored."""
-        self._rebalancer.sync(request, done)
-
-    def heartbeat(
-        self, group_id: GroupId, member_id: MemberId, generation: int, instance_id: str | None = None
-    ) -> Reason | None:
-        """Keep a member alive, and tell it when it must join again."""
-        return self._rebalancer.heartbeat(group_id, member_id, instance_id, generation)
-
-    def leave(self, group_id: GroupId, leaving: Sequence[LeavingMember]) -> list[Reason | None]:
-        """Remove members at once; one answer each, in order. PenstockError for the whole request."""
-        return self._rebalancer.leave(group_id, leaving)
 
     # -- offsets
 
-    def commit_offsets(self, request: CommitRequest, done: CommitDone) -> None:
-        """Store offsets as a member gave them; ``done`` is told of each partition."""
-        self._commits.commit(request, done)
-
-    def commit_offset(self, group_id: GroupId, item: OffsetToCommit, done: StoredDone) -> None:
-        """Store an offset from an API without membership. PenstockError when it cannot be stored, and then nothing has changed."""
-        self._commits.commit_one(group_id, item, done)
-
-    def can_store(self, group_id: GroupId) -> bool:
-        """Whether enough replicas are in sync to store something of this group."""
-        return self._directory.can_store(group_id)
-
-    def start_offsets(self, group_id: GroupId, topic: TopicName, done: StoredDone) -> None:
-        """Store offset 0 for those partitions of a topic that the group has no offset in. PenstockError when nothing was begun."""
-        self._commits.start(group_id, topic, self._topics.partition_count(topic), done)
-
-    def fetch_offsets(
-        self, group_id: GroupId, keys: Sequence[PartitionKey] | None
-    ) -> dict[PartitionKey, CommittedOffset]:
-        """The offsets of these partitions, or (None) of all; what was never committed is left out, and so is an unknown group's."""
-        return self._commits.fetch(group_id, keys)
-
-    def least_committed(self, key: PartitionKey) -> int | None:
-        """The least offset that any group has committed in a partition; None when none has. It looks at every group."""
-        return self._commits.least(key)
-
     def committed(self, partition: int, group_id: GroupId, key: PartitionKey) -> list[int]:
-        """For other nodes: the offset that a group has committed, or nothing; without a group, the least of all. PenstockError when this node
-        does not speak for that partition of the offsets topic.
+        """For other nodes: the committed offset of a group, if any; without a group, the lowest of all groups.
+
+        PenstockError if this node does not coordinate that partition of the offsets topic.
         """
         self.family.served(partition)
         if not group_id:
@@ -151,26 +95,22 @@ class GroupCoordinator:
         return [] if offset is None else [offset]
 
     def delete_offsets(self, group_id: GroupId, keys: Sequence[PartitionKey], done: DeleteDone) -> None:
-        """Delete offsets that no member reads by; PenstockError for the whole request."""
+        """Delete offsets that no member uses; PenstockError if the whole request is refused."""
         self._end_sessions()
         self._commits.delete(group_id, keys, done)
 
     def forget_topic(self, topic: TopicName) -> None:
-        """A topic was deleted, and with it the offsets that every group had in it."""
+        """A topic was deleted, and with it its offsets in every group."""
         for shard in self.family.shards.values():
             if not shard.is_served:
                 shard.deleted_topics.add(topic)
         self._commits.forget_topic(topic)
         self.shared.topic_changed(topic)
 
-    def topic_changed(self, topic: TopicName) -> None:
-        """A topic was made or has more partitions than before."""
-        self.shared.topic_changed(topic)
-
     # -- administration
 
     def describe(self, group_id: GroupId) -> GroupDescription:
-        """A group with its members; an unknown one is dead. A group this node does not speak for has a reason."""
+        """A group with its members; an unknown group is dead. A group that this node does not coordinate has a reason."""
         self._end_sessions()
         try:
             group = self._directory.find(group_id)
@@ -181,7 +121,7 @@ class GroupCoordinator:
         return _description(group, self.shared.describe(group))
 
     def list_groups(self, states: Collection[GroupState] = ()) -> list[GroupListing]:
-        """The groups of this node, in these states or in any. PenstockError while some are being loaded."""
+        """The groups of this node, in these states or in any state. PenstockError while some are being loaded."""
         self._end_sessions()
         for partition in self.family.shards:
             self.family.served(partition)
@@ -192,7 +132,7 @@ class GroupCoordinator:
         ]
 
     def delete_groups(self, group_ids: Sequence[GroupId], done: DeleteGroupsDone) -> None:
-        """Delete groups without members, with their offsets; ``done`` is told of each once all answers are durable."""
+        """Delete groups without members, and their offsets; ``done`` gets all results once they are durable."""
         self._end_sessions()
         answers: dict[GroupId, Reason | None] = {}
         deleting: dict[GroupId, Group] = {}
@@ -217,11 +157,11 @@ class GroupCoordinator:
     # -- time
 
     def _end_sessions(self) -> None:
-        """End what is over, though the clock's turn has not come: members that are gone must not be shown, nor count."""
+        """End expired sessions before the next tick does: expired members must not be listed or counted."""
         self._directory.deadlines.expire(self._directory.clock.monotonic_ms())
 
     def next_deadline_ms(self) -> int:
-        """Monotonic time of the next call of :meth:`tick`; it may find nothing to do."""
+        """Monotonic time of the next call of :meth:`tick`, which may find nothing to do."""
         if self.family.loading is not None:
             return self._directory.clock.monotonic_ms()
         sweep_ms = self._commits.next_deadline_ms()
@@ -229,7 +169,7 @@ class GroupCoordinator:
         return sweep_ms if timer_ms is None else min(sweep_ms, timer_ms)
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due at ``now_ms`` (monotonic); each call does a bounded piece of work."""
+        """Do what is due at ``now_ms`` (monotonic), a bounded amount of work per call."""
         self._directory.deadlines.expire(now_ms)
         if (partition := self.family.loading) is not None:
             self.family.load_some(partition)
@@ -250,7 +190,7 @@ def _one_deleted(
 
 
 def _description(group: Group, shared: tuple[MemberDescription, ...]) -> GroupDescription:
-    # Between generations, subscriptions and assignments are on their way to change, so they are not told.
+    # Between generations, subscriptions and assignments are about to change, so they are left out.
     stable = group.state is GroupState.STABLE
     return GroupDescription(
         group_id=group.group_id,

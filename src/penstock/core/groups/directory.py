@@ -1,12 +1,11 @@
-"""Which groups exist, and whether this node may speak for them.
+"""The groups that exist, and whether this node coordinates them.
 
-A group is served once its partition of the offsets topic is loaded; until then the answer is that it is loading, or that
-another node has it. Everything that is stored goes through :meth:`Directory.store`.
+A group is served once its partition of the offsets topic is loaded. Everything that is stored goes through :meth:`Directory.store`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from penstock.core.coordinators.deadlines import Deadlines
 from penstock.core.coordinators.runtime import Family, Shard
@@ -20,22 +19,22 @@ from penstock.ports import Clock, Report
 from penstock.settings import GroupSettings
 from penstock.types import GroupId, TopicId, TopicName
 
-_TOO_LARGE = frozenset({Reason.RECORDS_TOO_LARGE, Reason.RECORD_LIST_TOO_LARGE})
+TOO_LARGE: Final = frozenset({Reason.RECORDS_TOO_LARGE, Reason.RECORD_LIST_TOO_LARGE})
 
 
 class Partitions(Protocol):
     """What the group rules need to know of topics."""
 
     def exists(self, topic: TopicName, partition: int) -> bool:
-        """Whether there is such a partition."""
+        """Whether the partition exists."""
         ...
 
     def topic_id(self, topic: TopicName) -> TopicId | None:
-        """The id of the topic that has the name now."""
+        """The id of the topic that has this name now."""
         ...
 
     def partition_count(self, topic: TopicName) -> int:
-        """How many partitions a topic has; 0 when there is no such topic."""
+        """The number of partitions of a topic; 0 if it does not exist."""
         ...
 
 
@@ -49,33 +48,39 @@ class Directory:
         self.report = report
         self.groups: dict[GroupId, Group] = {}
         self.on_deleted: list[Callable[[GroupId], None]] = []
-        """Told of a group once it and its offsets are gone for good."""
+        """Called with a group once the deletion of it and its offsets is durable."""
         self._family = family
 
     def find(self, group_id: GroupId) -> Group | None:
-        """The group, if it exists. PenstockError when this node cannot know."""
+        """The group, if it exists. PenstockError if this node does not coordinate it."""
         group = self.groups.get(group_id)
         if group is None:
             self.partition_for(group_id)
         return group
 
     def find_or_create(self, group_id: GroupId) -> Group:
-        """The group, made when it does not exist."""
+        """The group, created if it does not exist."""
         group = self.groups.get(group_id)
         if group is not None:
             return group
         if len(group_id) > GROUP_ID_CHARS_MAX:
             raise PenstockError(
-                Reason.INVALID_GROUP_ID, f"a group id has at most {GROUP_ID_CHARS_MAX} characters; choose a shorter one"
+                Reason.INVALID_GROUP_ID, f"A group id has at most {GROUP_ID_CHARS_MAX} characters; choose a shorter one"
             )
         partition = self.partition_for(group_id)
         if len(self.groups) >= GROUPS_MAX:
             raise PenstockError(
                 Reason.POLICY_VIOLATION,
-                f"there are {len(self.groups)} groups, which is the limit; delete groups that are not used",
+                f"There are {len(self.groups)} groups, which is the limit; delete groups that are not used",
             )
         group = self.new_group(group_id, partition)
         self.groups[group_id] = group
+        return group
+
+    def find_or_create_alive(self, group_id: GroupId) -> Group:
+        """The same. COORDINATOR_NOT_AVAILABLE while it is being deleted."""
+        group = self.find_or_create(group_id)
+        check_alive(group)
         return group
 
     def new_group(self, group_id: GroupId, partition: int) -> Group:
@@ -83,13 +88,13 @@ class Directory:
         return Group(group_id, partition, self.clock.now_ms())
 
     def partition_for(self, group_id: GroupId) -> int:
-        """The partition of a group that this node serves; PenstockError when it does not."""
+        """The partition that has the group's records; PenstockError if this node does not serve it."""
         partition = self._family.topic.partition_for(group_id)
         self._family.served(partition)
         return partition
 
     def keep_alive(self, member: Member) -> None:
-        """The member showed itself: its session starts anew."""
+        """Restart the session of a member."""
         self.deadlines.set(member.session, self.clock.monotonic_ms() + member.session_timeout_ms)
 
     def of_partition(self, partition: int) -> list[Group]:
@@ -102,22 +107,22 @@ class Directory:
         return topic.can_store(topic.partition_for(group_id))
 
     def store(self, partition: int, records: Sequence[Record], done: StoredDone) -> None:
-        """Append ``records`` and tell ``done`` once they are committed, or why not, in words for a member of a group."""
+        """Append records and call ``done`` once they are committed, or with the reason why not, as members of groups expect it."""
         try:
             self._family.append(partition, records, partial(self._stored, done))
         except PenstockError as error:
             self.report(f"group records were not stored: {error.text}")
-            done(_in_coordinator_words(error.reason))
+            done(_reason_for_members(error.reason))
 
     def _stored(self, done: StoredDone, reason: Reason | None) -> None:
         if reason is None:
             done(None)
             return
         self.report(f"group records were not stored: {reason.value}")
-        done(_in_coordinator_words(reason))
+        done(_reason_for_members(reason))
 
     def delete(self, group: Group, done: StoredDone) -> None:
-        """Remove an empty group with its offsets. Until that is stored the group is dead, and who asks for it is told to try again."""
+        """Delete an empty group with its offsets. Until that is stored, the group is dead and requests for it are refused."""
         assert group.state is GroupState.EMPTY
         records = tombstones(group.group_id, group.offsets.keys_in_log())
         if group.generation > 0:
@@ -131,29 +136,37 @@ class Directory:
 
     def _deleted(self, group: Group, since_ms: int, done: StoredDone, reason: Reason | None) -> None:
         if reason is None:
-            self.forget([group])
-            for tell in self.on_deleted:
-                tell(group.group_id)
+            self.forget(group)
+            for deleted in self.on_deleted:
+                deleted(group.group_id)
         else:
             group.enter(GroupState.EMPTY, since_ms)
         done(reason)
 
-    def forget(self, groups: Iterable[Group]) -> None:
-        """Drop groups from memory, with their timers. Whoever waits must have been answered."""
-        for group in groups:
-            if self.groups.get(group.group_id) is group:
-                del self.groups[group.group_id]
-            for timer in (group.rebalance, group.sync, *group.pending.values()):
-                self.deadlines.cancel(timer)
-            for member in group.members.values():
-                self.deadlines.cancel(member.session)
-            for reader in group.shared.members.values():
-                self.deadlines.cancel(reader.session)
+    def forget(self, group: Group) -> None:
+        """Drop a group and its timers from memory. All waiting requests must be answered before."""
+        if self.groups.get(group.group_id) is group:
+            del self.groups[group.group_id]
+        sessions = [member.session for member in group.members.values()]
+        sessions += [member.session for member in group.shared.members.values()]
+        for timer in (group.rebalance, group.sync, *group.pending.values(), *sessions):
+            self.deadlines.cancel(timer)
+
+    def forget_if_unused(self, group: Group) -> None:
+        """Drop a group that has nothing and never had a generation: the log has no record of it."""
+        if group.is_void and group.generation == 0:
+            self.forget(group)
 
 
-def _in_coordinator_words(reason: Reason) -> Reason:
-    """A failure of the log, said so that clients of groups do the right thing: look for the coordinator and try again."""
-    if reason in _TOO_LARGE:
+def check_alive(group: Group) -> None:
+    """COORDINATOR_NOT_AVAILABLE while a group is being deleted."""
+    if group.state is GroupState.DEAD:
+        raise PenstockError(Reason.COORDINATOR_NOT_AVAILABLE, "The group is being deleted; try again in a moment")
+
+
+def _reason_for_members(reason: Reason) -> Reason:
+    """The reason for which clients do the right thing after a failure of the log: look for the coordinator and try again."""
+    if reason in TOO_LARGE:
         return reason
     if reason in (Reason.NOT_LEADER_OR_FOLLOWER, Reason.NOT_COORDINATOR):
         return Reason.NOT_COORDINATOR

@@ -1,14 +1,14 @@
-"""One group: its members, their votes, its generation and its offsets. No rules of time live here.
+"""One group: its members, their votes, its generation and its offsets. Knows nothing of time.
 
 Invariants:
 - ``leader_id`` names a member whenever there are members.
 - ``static_members`` maps each instance id to the one member that holds it.
-- ``awaiting_join`` counts the members whose join is not answered.
-- The generation only grows.
-- ``members`` and ``shared`` are never both filled: a group shares its partitions in one way at a time.
+- ``awaiting_join`` counts the members with an unanswered join.
+- The generation only increases.
+- Either ``members`` or ``shared`` is empty: a group assigns its partitions in one way at a time.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.core.coordinators.deadlines import Timer
@@ -34,7 +34,7 @@ _MAY_REBALANCE: Final = frozenset({GroupState.EMPTY, GroupState.COMPLETING_REBAL
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One member. ``join_done`` and ``sync_done`` are there while an answer is owed."""
+    """One member. ``join_done`` and ``sync_done`` are set while a request waits."""
 
     member_id: MemberId
     instance_id: str | None
@@ -48,24 +48,24 @@ class Member:
     join_done: JoinDone | None = None
     sync_done: SyncDone | None = None
     is_new: bool = False
-    """Its first join is not answered, so it cannot know its id and cannot heartbeat."""
+    """Its first join is not answered, so it does not know its id and cannot send heartbeats."""
 
     @property
     def is_static(self) -> bool:
-        """Whether the member keeps its place over a restart."""
+        """Whether the member keeps its assignment when it restarts."""
         return self.instance_id is not None
 
     @property
     def metadata_bytes(self) -> int:
-        """What the member makes the broker remember."""
+        """The bytes of its subscriptions."""
         return protocols_bytes(self.protocols)
 
     def metadata_for(self, protocol: str | None) -> bytes:
-        """Its subscription under ``protocol``; empty when it has none."""
+        """Its subscription under ``protocol``; empty if it has none."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def answer_join(self, result: JoinResult) -> bool:
-        """Answer the join that waits, if one does."""
+        """Answer the waiting join, if any."""
         done, self.join_done = self.join_done, None
         if done is None:
             return False
@@ -73,7 +73,7 @@ class Member:
         return True
 
     def answer_sync(self, result: SyncResult) -> bool:
-        """Answer the sync that waits, if one does."""
+        """Answer the waiting sync, if any."""
         done, self.sync_done = self.sync_done, None
         if done is None:
             return False
@@ -86,72 +86,47 @@ def protocols_bytes(protocols: tuple[MemberProtocol, ...]) -> int:
     return sum(len(name) + len(metadata) for name, metadata in protocols)
 
 
+@dataclass(slots=True, eq=False)
 class Group:
     """The state of one group."""
 
-    __slots__ = (
-        "assigned_generation",
-        "awaiting_join",
-        "generation",
-        "group_id",
-        "initial_delay_left_ms",
-        "leader_id",
-        "members",
-        "metadata_bytes",
-        "new_member_added",
-        "offsets",
-        "partition",
-        "pending",
-        "protocol",
-        "protocol_type",
-        "rebalance",
-        "shared",
-        "state",
-        "state_since_ms",
-        "static_members",
-        "subscribed",
-        "supported",
-        "sync",
-        "unsynced",
-    )
-
-    def __init__(self, group_id: GroupId, partition: int, now_ms: int) -> None:
-        self.group_id: Final = group_id
-        self.partition: Final = partition
-        self.state = GroupState.EMPTY
-        self.state_since_ms = now_ms
-        """Wall time; -1 when it was stored by a version that did not say."""
-        self.protocol_type: str | None = None
-        self.protocol: str | None = None
-        self.generation = 0
-        self.assigned_generation = 0
-        """The last generation whose assignment the leader sent. A second one in the same generation is not used."""
-        self.leader_id: MemberId | None = None
-        self.members: dict[MemberId, Member] = {}
-        self.static_members: dict[str, MemberId] = {}
-        self.pending: dict[MemberId, Timer] = {}
-        """Ids that were given out and have not joined yet."""
-        self.awaiting_join = 0
-        self.new_member_added = False
-        self.initial_delay_left_ms: int | None = None
-        """While the first members of an empty group are waited for: how much longer the wait may still be extended."""
-        self.supported: dict[str, int] = {}
-        """How many members can use each protocol."""
-        self.metadata_bytes = 0
-        self.subscribed: frozenset[str] | None = None
-        """Topics the members read; None when that cannot be known."""
-        self.rebalance: Final = Timer()
-        self.sync: Final = Timer()
-        self.unsynced: set[MemberId] = set()
-        """Members that were told of this generation and have not asked for their assignment."""
-        self.offsets: Final = GroupOffsets()
-        self.shared: Final = SharedMembers()
-        """Members whose partitions the broker assigns."""
+    group_id: Final[GroupId]
+    partition: Final[int]
+    """The partition of the offsets topic that has its records."""
+    state_since_ms: int
+    """Wall time; -1 if it was stored by a version that did not record it."""
+    state: GroupState = GroupState.EMPTY
+    protocol_type: str | None = None
+    protocol: str | None = None
+    generation: int = 0
+    assigned_generation: int = 0
+    """The last generation whose assignment the leader sent. A second one in the same generation is not used."""
+    leader_id: MemberId | None = None
+    members: dict[MemberId, Member] = field(default_factory=dict)
+    static_members: dict[str, MemberId] = field(default_factory=dict)
+    pending: dict[MemberId, Timer] = field(default_factory=dict)
+    """Member ids that were returned to clients that have not joined with them yet."""
+    awaiting_join: int = 0
+    new_member_added: bool = False
+    initial_delay_left_ms: int | None = None
+    """How much longer the wait for the first members of an empty group may be extended; None if there is no such wait."""
+    supported: dict[str, int] = field(default_factory=dict)
+    """How many members support each protocol."""
+    metadata_bytes: int = 0
+    subscribed: frozenset[str] | None = None
+    """Topics that the members read; None if unknown."""
+    rebalance: Timer = field(default_factory=Timer)
+    sync: Timer = field(default_factory=Timer)
+    unsynced: set[MemberId] = field(default_factory=set)
+    """Members of this generation that have not requested their assignment."""
+    offsets: GroupOffsets = field(default_factory=GroupOffsets)
+    shared: SharedMembers = field(default_factory=SharedMembers)
+    """Members whose partitions the broker assigns."""
 
     # -- membership
 
     def add(self, member: Member, protocol_type: str, done: JoinDone | None) -> None:
-        """Let a member in; the first one leads."""
+        """Add a member; the first one leads."""
         assert member.member_id not in self.members
         if not self.members:
             self.protocol_type = protocol_type
@@ -165,7 +140,7 @@ class Group:
         self._await_join(member, done)
 
     def remove(self, member: Member) -> None:
-        """Let a member go. Its answers must have been given."""
+        """Remove a member. Its requests must be answered before."""
         assert member.join_done is None and member.sync_done is None
         del self.members[member.member_id]
         if member.instance_id is not None:
@@ -183,7 +158,7 @@ class Group:
         rebalance_timeout_ms: int,
         done: JoinDone | None,
     ) -> None:
-        """Take over what a member says when it joins again."""
+        """A member joins again, with these properties."""
         self._count_protocols(member.protocols, -1)
         member.protocols = protocols
         self._count_protocols(protocols, 1)
@@ -192,12 +167,12 @@ class Group:
         self._await_join(member, done)
 
     def replace_static(self, member: Member, new_id: MemberId) -> None:
-        """Give a static member the id it came back with; whoever still waits under the old id is told so."""
+        """Give a restarted static member its new id. Requests that wait under the old id are answered with FENCED_INSTANCE_ID."""
         assert member.instance_id is not None and new_id not in self.members
         old_id = member.member_id
         self.answer_join(member, JoinResult(Reason.FENCED_INSTANCE_ID, old_id))
         member.answer_sync(SyncResult(Reason.FENCED_INSTANCE_ID))
-        # The place in the order is kept, because the order of the members decides ties.
+        # The order of the members is kept, because it decides ties.
         self.members = {new_id if key == old_id else key: value for key, value in self.members.items()}
         member.member_id = new_id
         self.static_members[member.instance_id] = new_id
@@ -215,7 +190,7 @@ class Group:
         return member.answer_join(result)
 
     def _await_join(self, member: Member, done: JoinDone | None) -> None:
-        # A join that is replaced came over a connection that is most likely gone; it is answered, so that nothing waits forever.
+        # The connection of an earlier join is most likely gone; it is answered so that nothing waits forever.
         self.answer_join(member, JoinResult(Reason.REBALANCE_IN_PROGRESS, member.member_id))
         if done is not None:
             member.join_done = done
@@ -232,17 +207,17 @@ class Group:
 
     @property
     def can_rebalance(self) -> bool:
-        """Whether a rebalance can start; not while one is being prepared."""
+        """Whether a rebalance can start."""
         return self.state in _MAY_REBALANCE
 
     @property
     def all_joined(self) -> bool:
-        """Whether nobody is left to wait for."""
+        """Whether all members have joined."""
         return self.awaiting_join == len(self.members) and not self.pending
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The patience of the most patient member."""
+        """The longest rebalance timeout of a member."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property
@@ -268,7 +243,7 @@ class Group:
     # -- protocols and generations
 
     def supports(self, protocol_type: str, protocols: tuple[MemberProtocol, ...]) -> bool:
-        """Whether a member with these protocols leaves the group one that all can use."""
+        """Whether all members would still have a protocol in common with a member that has these."""
         if not protocol_type or not protocols or self.shared:
             return False
         if not self.members:
@@ -279,7 +254,7 @@ class Group:
         )
 
     def select_protocol(self) -> str:
-        """Each member votes for the first of its protocols that all can use; most votes win, the earliest vote on a tie."""
+        """Each member votes for its first protocol that all support. Most votes win, then the earliest vote."""
         everyone = len(self.members)
         votes: dict[str, int] = {}
         for member in self.members.values():
@@ -288,7 +263,7 @@ class Group:
         return max(votes, key=votes.__getitem__)
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader is one who joined; False when nobody did."""
+        """Make sure that the leader is a member that joined; False if none did."""
         leader = self.members.get(self.leader_id or NO_MEMBER)
         if leader is None or leader.join_done is None:
             leader = next((member for member in self.members.values() if member.join_done is not None), None)
@@ -298,7 +273,7 @@ class Group:
         return True
 
     def begin_generation(self, now_ms: int) -> None:
-        """The next generation, of the members there are; ``now_ms`` is wall time."""
+        """Begin the next generation, of the present members; ``now_ms`` is wall time."""
         self.generation += 1
         self.new_member_added = False
         self.initial_delay_left_ms = None
@@ -312,7 +287,7 @@ class Group:
         self.note_subscriptions()
 
     def note_subscriptions(self) -> None:
-        """Remember which topics the members read under the protocol they agreed on."""
+        """Note which topics the members read under the selected protocol."""
         self.subscribed = None
         if not self.uses_consumer_protocol:
             return
@@ -329,12 +304,12 @@ class Group:
         self.state = state
         self.state_since_ms = now_ms
 
-    # -- what is told and stored
+    # -- results and stored records
 
     def join_result(
         self, member: Member, *, leader_id: MemberId | None = None, skip_assignment: bool = False
     ) -> JoinResult:
-        """The member's place in this generation. ``leader_id`` is said instead of the real one where it is given."""
+        """The member's result in this generation. ``leader_id`` replaces the real leader's, if given."""
         leads = leader_id is None and self.leader_id == member.member_id
         return JoinResult(
             reason=None,
@@ -348,7 +323,7 @@ class Group:
         )
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
-        """Everybody, as the leader is told."""
+        """All members, for the leader."""
         return tuple(
             JoinedMember(member.member_id, member.instance_id, member.metadata_for(self.protocol))
             for member in self.members.values()
@@ -359,7 +334,7 @@ class Group:
         return SyncResult(None, member.assignment, self.protocol_type, self.protocol)
 
     def stored(self, assignments: dict[MemberId, bytes], now_ms: int) -> StoredGroup:
-        """The group as it goes to the log, with these assignments; ``now_ms`` is wall time."""
+        """The group as a stored record, with these assignments; ``now_ms`` is wall time."""
         return StoredGroup(
             protocol_type=self.protocol_type or "",
             generation=self.generation,
@@ -384,7 +359,7 @@ class Group:
     # -- offsets
 
     def check_commit(self, member_id: MemberId, generation: int, instance_id: str | None) -> Reason | None:
-        """Why a commit is refused. Without members, anybody who claims no generation may commit."""
+        """Why a commit is refused. In a group without members, any client may commit without a generation."""
         if self.state is GroupState.DEAD:
             return Reason.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.state is GroupState.EMPTY:
@@ -394,5 +369,5 @@ class Group:
             return reason
         if generation != self.generation:
             return Reason.ILLEGAL_GENERATION
-        # The member knows the generation but not yet its partitions, so it cannot have read from them.
+        # The member knows the generation but not its partitions yet, so it cannot have read from them.
         return Reason.REBALANCE_IN_PROGRESS if self.state is GroupState.COMPLETING_REBALANCE else None

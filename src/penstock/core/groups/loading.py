@@ -1,7 +1,7 @@
-"""From records back to groups: one partition of the offsets topic.
+"""Loads the groups of one partition of the offsets topic.
 
-The last record of a key is the state. A group whose members are stored comes back stable, in the same generation, each member
-with a fresh session: a restart of the broker is no reason for its consumers to rebalance.
+The last record of a key is the state. A group with stored members is stable again, in the same generation, and each member has a
+new session: consumers do not rebalance because a broker restarts.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ from penstock.errors import Reason
 from penstock.types import Buffer, GroupId, TopicName
 
 _OPEN_BYTES: Final = 512
-"""What it costs to open a record, or to make a group."""
+"""The cost of decoding a record or creating a group."""
 
 
 class GroupsShard(Shard):
@@ -42,7 +42,7 @@ class GroupsShard(Shard):
         self._shared = shared
         self._index = index
         self.deleted_topics: Final[set[TopicName]] = set()
-        """Topics that were deleted during the load: one of that name that exists by now is another."""
+        """Topics that were deleted during the load: a topic of that name that exists now is another one."""
         self._latest: dict[bytes, Buffer | None] = {}
 
     def replay(self, key: Buffer, value: Buffer | None, _: int) -> None:
@@ -53,7 +53,7 @@ class GroupsShard(Shard):
         groups: dict[GroupId, StoredGroup] = {}
         offsets: dict[GroupId, dict[PartitionKey, CommittedOffset]] = {}
         unreadable: list[UnreadableRecord] = []
-        # Only what is left of a key is opened: most records are offsets that a later commit has replaced.
+        # Only the last record of a key is decoded: most records are offsets that a later commit has replaced.
         for key_data, value in latest.items():
             if value is not None:
                 try:

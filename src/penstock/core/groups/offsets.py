@@ -1,7 +1,7 @@
 """The committed offsets of one group, by topic and partition.
 
-What is here is durable. A commit is also *in flight* from its append until it is known to be durable: it cannot be read yet,
-but a deletion that is appended behind it must cover it.
+The offsets here are durable. A commit is *in flight* from its append until it is durable or has failed: it cannot be read yet, but
+a deletion that is appended after it must cover it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ from penstock.types import TopicId, TopicName
 
 
 class GroupOffsets:
-    """Where a group goes on reading."""
+    """The offsets from which a group continues to read."""
 
     __slots__ = ("_by_topic", "_in_flight")
 
@@ -21,7 +21,7 @@ class GroupOffsets:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing, and nothing on its way."""
+        """Whether there is no offset, and none in flight."""
         return not self._by_topic and not self._in_flight
 
     def get(self, key: PartitionKey) -> CommittedOffset | None:
@@ -39,16 +39,16 @@ class GroupOffsets:
         return list(self._by_topic)
 
     def of_others(self, topic: TopicName, topic_id: TopicId | None) -> list[PartitionKey]:
-        """Where offsets are of a topic that had the name before."""
+        """The partitions with offsets of an earlier topic of this name."""
         found = self._by_topic.get(topic, _NOTHING).items()
         return [PartitionKey(topic, at) for at, committed in found if committed.topic_id not in (None, topic_id)]
 
     def set(self, key: PartitionKey, committed: CommittedOffset) -> None:
-        """Take over a durable commit."""
+        """A commit is durable."""
         self._by_topic.setdefault(key.topic, {})[key.partition] = committed
 
     def remove(self, keys: Iterable[PartitionKey]) -> None:
-        """Take over a durable deletion; fine for what is not there."""
+        """A deletion is durable. Offsets that do not exist are ignored."""
         for key in keys:
             partitions = self._by_topic.get(key.topic)
             if partitions is not None and partitions.pop(key.partition, None) is not None and not partitions:
@@ -60,14 +60,14 @@ class GroupOffsets:
             self._in_flight[key] = self._in_flight.get(key, 0) + 1
 
     def settled(self, keys: Iterable[PartitionKey]) -> None:
-        """What became of those commits is known."""
+        """Those commits are durable, or have failed."""
         for key in keys:
             count = self._in_flight.pop(key) - 1
             if count:
                 self._in_flight[key] = count
 
     def is_in_flight(self, key: PartitionKey) -> bool:
-        """Whether a commit of this partition is on its way."""
+        """Whether a commit of this partition is in flight."""
         return key in self._in_flight
 
     def is_in_log(self, key: PartitionKey) -> bool:
@@ -75,7 +75,7 @@ class GroupOffsets:
         return key in self._in_flight or self.get(key) is not None
 
     def keys_in_log(self, topic: TopicName | None = None) -> list[PartitionKey]:
-        """Every partition (of one topic, if it is given) of which the log has a commit, durable or not."""
+        """The partitions (of one topic or of all) of which the log has a commit, durable or not."""
         topics = self._by_topic if topic is None else (topic,)
         keys = {PartitionKey(name, at): None for name in topics for at in self._by_topic.get(name, _NOTHING)}
         keys |= {key: None for key in self._in_flight if topic is None or key.topic == topic}

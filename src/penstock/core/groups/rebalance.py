@@ -1,11 +1,11 @@
-"""The life of a membership: join, sync, heartbeat, leave, and what time does to members who fall silent.
+"""Kafka's classic group protocol: join, sync, heartbeat, leave, and the expiry of members.
 
-The rules are those of Kafka's classic protocol. A change of members makes the group prepare: everybody is told to join again,
-and when all have (or the rebalance timeout is over) the next generation begins with those who did. Its leader is told all
-members and brings the assignment, which is stored before anybody gets it; then the generation is stable.
+A change of members starts a rebalance: all members must join again, and when they have (or the rebalance timeout has passed) the
+next generation begins with those that did. Its leader receives the list of members and sends the assignment, which is stored
+before any member gets it. Then the generation is stable.
 
-Who waits for an answer is never forgotten: each way out of a state answers those who wait in it. A member that waits is
-alive without heartbeats; its connection may be gone, but then its session runs out after the answer that nobody took.
+Each transition answers all requests that wait in the state that it leaves. A member that waits needs no heartbeats. If its
+connection is gone, its session expires after the answer.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from penstock.core.coordinators.deadlines import Timer
-from penstock.core.groups.directory import Directory
+from penstock.core.groups.directory import Directory, check_alive
 from penstock.core.groups.group import Group, Member, protocols_bytes
 from penstock.core.groups.requests import (
     NO_MEMBER,
@@ -35,9 +35,9 @@ from penstock.ports import Entropy
 from penstock.types import GroupId, MemberId
 
 NEW_MEMBER_JOIN_TIMEOUT_MS: Final = 5 * 60 * 1000
-"""A new member cannot send heartbeats while its join waits, so this bounds how long one that is gone stays in the group."""
+"""A new member cannot send heartbeats while its join waits, so this limits how long a disconnected one stays in the group."""
 _POSTPONE_MS_MIN: Final = 1_000
-"""When nobody joined but static members are still expected; a shorter wait would only burn time."""
+"""If no member joined but static members are still expected; a shorter wait would only waste CPU time."""
 
 
 class Rebalancer:
@@ -53,7 +53,7 @@ class Rebalancer:
     # -- join
 
     def join(self, request: JoinRequest, done: JoinDone) -> None:
-        """Take a member into the next generation; ``done`` is told when that begins, or why it will not."""
+        """Add a member to the next generation; ``done`` is called when that begins, or with the reason why it will not."""
         try:
             self._check_join(request)
             if request.member_id == NO_MEMBER:
@@ -68,7 +68,7 @@ class Rebalancer:
             return
         reason = self._join_group(group, request, done)
         if reason is not None:
-            self._forget_if_void(group)
+            self._directory.forget_if_unused(group)
             done(JoinResult(reason, request.member_id))
         elif group.state is GroupState.PREPARING_REBALANCE:
             self._complete_join_if_ready(group)
@@ -76,11 +76,11 @@ class Rebalancer:
     def _check_join(self, request: JoinRequest) -> None:
         settings = self._settings
         if not request.group_id:
-            raise PenstockError(Reason.INVALID_GROUP_ID, "a group needs a name; set group.id")
+            raise PenstockError(Reason.INVALID_GROUP_ID, "A group needs a name; set group.id")
         if not settings.session_timeout_ms_min <= request.session_timeout_ms <= settings.session_timeout_ms_max:
             raise PenstockError(
                 Reason.INVALID_SESSION_TIMEOUT,
-                f"set session.timeout.ms between {settings.session_timeout_ms_min} and {settings.session_timeout_ms_max}",
+                f"Set session.timeout.ms between {settings.session_timeout_ms_min} and {settings.session_timeout_ms_max}",
             )
         names = [request.protocol_type, request.instance_id or "", *(name for name, _ in request.protocols)]
         if (
@@ -88,13 +88,13 @@ class Rebalancer:
             or protocols_bytes(request.protocols) > GROUP_METADATA_BYTES_MAX
             or any(len(name) > GROUP_ID_CHARS_MAX for name in names)
         ):
-            raise PenstockError(Reason.INVALID_REQUEST, "the subscription is too large; subscribe to fewer topics")
+            raise PenstockError(Reason.INVALID_REQUEST, "The subscription is too large; subscribe to fewer topics")
 
     def _join_group(self, group: Group, request: JoinRequest, done: JoinDone) -> Reason | None:
         if group.state is GroupState.DEAD:
             return Reason.COORDINATOR_NOT_AVAILABLE
         if not self._has_room(group, request):
-            return self._turn_away(group, request)
+            return self._reject(group, request)
         if not group.supports(request.protocol_type, request.protocols):
             return Reason.INCONSISTENT_GROUP_PROTOCOL
         if request.member_id == NO_MEMBER:
@@ -112,13 +112,13 @@ class Rebalancer:
         preparing = group.state is GroupState.PREPARING_REBALANCE
         if member is not None:
             return not preparing or member.join_done is not None or group.awaiting_join < members_max
-        # Who has not joined again may be gone, so while the group prepares only those who have are counted.
+        # Members that have not joined again may be gone, so only those that have are counted during a rebalance.
         taken = group.awaiting_join if preparing else len(group.members)
         if request.member_id not in group.pending:
             taken += len(group.pending)
         return taken < members_max
 
-    def _turn_away(self, group: Group, request: JoinRequest) -> Reason:
+    def _reject(self, group: Group, request: JoinRequest) -> Reason:
         member = group.members.get(request.member_id)
         if member is not None:
             self._remove(group, member)
@@ -131,7 +131,7 @@ class Rebalancer:
         if request.instance_id is not None:
             holder = group.static_members.get(request.instance_id)
             if holder is not None:
-                self._come_back(group, group.members[holder], member_id, request, done)
+                self._replace_static(group, group.members[holder], member_id, request, done)
                 return
         elif request.require_known_member_id:
             timer = Timer(partial(self._pending_expired, group, member_id))
@@ -152,8 +152,8 @@ class Rebalancer:
         member = group.members[request.member_id]
         unchanged = member.protocols == request.protocols
         leads = group.leader_id == member.member_id
-        # The answer to an earlier join may have been lost. Only a stable leader that joins again surely wants a rebalance:
-        # it does so when it sees that topics have changed.
+        # The answer to an earlier join may have been lost. Only a stable leader certainly wants a rebalance when it joins again:
+        # it does so when topics have changed.
         if unchanged and (
             group.state is GroupState.COMPLETING_REBALANCE or (group.state is GroupState.STABLE and not leads)
         ):
@@ -184,13 +184,15 @@ class Rebalancer:
         self._prepare(group)
 
     def watch(self, group: Group, member: Member) -> None:
-        """Have the member removed when its session runs out."""
+        """Remove the member when its session expires."""
         member.session.fire = partial(self._session_expired, group, member)
 
     # -- static members
 
-    def _come_back(self, group: Group, member: Member, new_id: MemberId, request: JoinRequest, done: JoinDone) -> None:
-        """A static member was restarted: it keeps its assignment, under a new id, unless that would be wrong."""
+    def _replace_static(
+        self, group: Group, member: Member, new_id: MemberId, request: JoinRequest, done: JoinDone
+    ) -> None:
+        """A static member was restarted: it keeps its assignment under a new id, if its subscription has not changed."""
         before = (member.member_id, member.protocols, member.session_timeout_ms, member.rebalance_timeout_ms)
         same_topics = not group.uses_consumer_protocol or subscribed_topics(
             member.metadata_for(group.protocol)
@@ -203,15 +205,15 @@ class Rebalancer:
         if group.state is GroupState.STABLE and same_topics and group.select_protocol() == group.protocol:
             assignments = {each.member_id: each.assignment for each in group.members.values()}
             record = group_record(group.group_id, group.stored(assignments, group.state_since_ms))
-            came_back = partial(
-                self._came_back, group, member, before, done, group.generation, request.can_skip_assignment
+            stored = partial(
+                self._static_replaced, group, member, before, done, group.generation, request.can_skip_assignment
             )
-            self._directory.store(group.partition, [record], came_back)
+            self._directory.store(group.partition, [record], stored)
         else:
-            # Where the group is past joining, the leader assigns to the old id: the new one needs a new generation.
+            # After the joins, the leader assigns to the old id: the new one needs a new generation.
             self._prepare(group)
 
-    def _came_back(
+    def _static_replaced(
         self,
         group: Group,
         member: Member,
@@ -222,10 +224,10 @@ class Rebalancer:
         reason: Reason | None,
     ) -> None:
         if group.state is not GroupState.STABLE or group.generation != generation or member.join_done is not done:
-            return  # a rebalance began, or the member came back once more: the join is answered there
+            return  # a rebalance began, or the member was restarted again: the join is answered there
         old_id, protocols, session_timeout_ms, rebalance_timeout_ms = before
         if reason is None:
-            # A leader that cannot skip assigning would assign, and no member would take it: give it its old id as the leader's.
+            # A leader that cannot skip the assignment would assign, and no member would use it: tell it that its old id leads.
             hides_leader = group.leader_id == member.member_id and not can_skip_assignment
             leader_id = old_id if hides_leader else None
             group.answer_join(member, group.join_result(member, leader_id=leader_id, skip_assignment=True))
@@ -238,7 +240,7 @@ class Rebalancer:
     # -- the rebalance
 
     def _prepare(self, group: Group) -> None:
-        """Have everybody join again, unless that is under way."""
+        """Start a rebalance, unless one has started."""
         if not group.can_rebalance:
             return
         if group.state is GroupState.COMPLETING_REBALANCE:
@@ -275,11 +277,11 @@ class Rebalancer:
             self._complete_join(group)
 
     def _complete_join(self, group: Group) -> None:
-        """The next generation begins, with those who joined and with static members, who may be restarting."""
+        """Begin the next generation, with the members that joined and all static members, which may be restarting."""
         self._deadlines.cancel(group.rebalance)
         for member in list(group.members.values()):
             if member.join_done is None and not member.is_static:
-                self._let_go(group, member)
+                self._drop(group, member)
         if group.members and not group.elect_joined_leader():
             wait_ms = max(group.rebalance_timeout_ms, _POSTPONE_MS_MIN)
             self._arm(group.rebalance, wait_ms, partial(self._complete_join, group))
@@ -297,7 +299,7 @@ class Rebalancer:
 
     def _store_empty(self, group: Group) -> None:
         record = group_record(group.group_id, group.stored({}, group.state_since_ms))
-        # Nobody waits for it. Without the record, a restart finds the old members, whose sessions then run out.
+        # No caller waits. Without the record, a restart restores the old members, whose sessions then expire.
         self._directory.store(group.partition, [record], lambda _: None)
 
     def _arm(self, timer: Timer, wait_ms: int, fire: Callable[[], None]) -> None:
@@ -307,11 +309,11 @@ class Rebalancer:
     # -- sync
 
     def sync(self, request: SyncRequest, done: SyncDone) -> None:
-        """Give a member its assignment once the leader has brought it and it is stored."""
+        """Give a member its assignment once the leader has sent it and it is stored."""
         try:
             group = self._directory.find(request.group_id)
         except PenstockError as error:
-            # A member that syncs has joined a generation that this node has not loaded: it must join again.
+            # The member has joined a generation that this node has not loaded: it must join again.
             loading = error.reason is Reason.COORDINATOR_LOAD_IN_PROGRESS
             done(SyncResult(Reason.REBALANCE_IN_PROGRESS if loading else error.reason))
             return
@@ -373,7 +375,7 @@ class Rebalancer:
         self, group: Group, generation: int, assignments: dict[MemberId, bytes], reason: Reason | None
     ) -> None:
         if group.state is not GroupState.COMPLETING_REBALANCE or group.generation != generation:
-            return  # the members changed meanwhile, and everybody was told to join again
+            return  # the members changed meanwhile, and another rebalance began
         if reason is not None:
             self._answer_syncs(group, reason)
             self._prepare(group)
@@ -393,15 +395,15 @@ class Rebalancer:
     # -- heartbeat and leave
 
     def heartbeat(
-        self, group_id: GroupId, member_id: MemberId, instance_id: str | None, generation: int
+        self, group_id: GroupId, member_id: MemberId, generation: int, instance_id: str | None = None
     ) -> Reason | None:
-        """Keep a member alive, and tell it when it must join again."""
+        """Keep a member alive; REBALANCE_IN_PROGRESS if it must join again."""
         if not group_id:
             return Reason.INVALID_GROUP_ID
         try:
             group = self._directory.find(group_id)
         except PenstockError as error:
-            # A loaded member starts with a fresh session, so there is nothing that this heartbeat could do better.
+            # A loaded member starts with a new session, so this heartbeat is not needed.
             return None if error.reason is Reason.COORDINATOR_LOAD_IN_PROGRESS else error.reason
         if group is None:
             return Reason.UNKNOWN_MEMBER_ID
@@ -412,16 +414,15 @@ class Rebalancer:
         return Reason.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING_REBALANCE else None
 
     def leave(self, group_id: GroupId, leaving: Sequence[LeavingMember]) -> list[Reason | None]:
-        """Remove members at once, without waiting for their sessions; one answer each. PenstockError for the whole request."""
+        """Remove members at once; one result each, in order. PenstockError if the whole request is refused."""
         if not group_id:
-            raise PenstockError(Reason.INVALID_GROUP_ID, "name the group to leave")
+            raise PenstockError(Reason.INVALID_GROUP_ID, "Name the group to leave")
         group = self._directory.find(group_id)
         if group is None:
             return [Reason.UNKNOWN_MEMBER_ID] * len(leaving)
-        if group.state is GroupState.DEAD:
-            raise PenstockError(Reason.COORDINATOR_NOT_AVAILABLE, "the group is being removed; try again in a moment")
+        check_alive(group)
         answers = [self._leave(group, *each) for each in leaving]
-        self._forget_if_void(group)
+        self._directory.forget_if_unused(group)
         return answers
 
     def _leave(self, group: Group, member_id: MemberId, instance_id: str | None) -> Reason | None:
@@ -436,20 +437,17 @@ class Rebalancer:
         return reason
 
     def _remove(self, group: Group, member: Member) -> None:
-        self._let_go(group, member)
-        self._members_changed(group)
-
-    def _let_go(self, group: Group, member: Member) -> None:
-        group.answer_join(member, JoinResult(Reason.UNKNOWN_MEMBER_ID, NO_MEMBER))
-        member.answer_sync(SyncResult(Reason.UNKNOWN_MEMBER_ID))
-        self._deadlines.cancel(member.session)
-        group.remove(member)
-
-    def _members_changed(self, group: Group) -> None:
+        self._drop(group, member)
         if group.state is GroupState.PREPARING_REBALANCE:
             self._complete_join_if_ready(group)
         elif group.state is not GroupState.EMPTY:
             self._prepare(group)
+
+    def _drop(self, group: Group, member: Member) -> None:
+        group.answer_join(member, JoinResult(Reason.UNKNOWN_MEMBER_ID, NO_MEMBER))
+        member.answer_sync(SyncResult(Reason.UNKNOWN_MEMBER_ID))
+        self._deadlines.cancel(member.session)
+        group.remove(member)
 
     def _drop_pending(self, group: Group, member_id: MemberId) -> None:
         timer = group.pending.pop(member_id, None)
@@ -457,33 +455,28 @@ class Rebalancer:
             self._deadlines.cancel(timer)
             self._complete_join_if_ready(group)
 
-    def _forget_if_void(self, group: Group) -> None:
-        """A group that never had a generation or an offset leaves nothing behind."""
-        if group.is_void and group.generation == 0:
-            self._directory.forget([group])
-
     # -- time
 
     def _session_expired(self, group: Group, member: Member) -> None:
         waits = member.join_done is not None or member.sync_done is not None
         if group.members.get(member.member_id) is member and (member.is_new or not waits):
             self._remove(group, member)
-            self._forget_if_void(group)
+            self._directory.forget_if_unused(group)
 
     def _pending_expired(self, group: Group, member_id: MemberId) -> None:
         self._drop_pending(group, member_id)
-        self._forget_if_void(group)
+        self._directory.forget_if_unused(group)
 
     def _sync_overdue(self, group: Group) -> None:
-        """Members that joined and never asked for their assignment hold partitions that nobody reads."""
+        """Remove members that joined and never asked for their assignment: nobody reads their partitions."""
         for member_id in list(group.unsynced):
-            self._let_go(group, group.members[member_id])
+            self._drop(group, group.members[member_id])
         self._prepare(group)
 
     def abandon(self, group: Group, reason: Reason) -> None:
-        """This node no longer speaks for the group: everybody who waits is told why."""
+        """This node no longer coordinates the group: answer all waiting requests with the reason."""
         for member in list(group.members.values()):
             group.answer_join(member, JoinResult(reason, member.member_id))
             member.answer_sync(SyncResult(reason))
         group.enter(GroupState.DEAD, group.state_since_ms)
-        self._directory.forget([group])
+        self._directory.forget(group)

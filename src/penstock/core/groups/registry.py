@@ -1,14 +1,13 @@
-"""Groups that were registered for a topic by name, through an API that gives a registration an id of its own.
+"""Groups that were registered for a topic by name, through an API whose registrations have ids.
 
-In the metadata store ``registered/<topic id>/<group>`` holds ``{"id", "created_ms"}``. A registration belongs to the topic by
-its id, so a topic that is deleted and made again has none. It says nothing about members or offsets: those are the
-coordinator's, and need no registration.
+In the metadata store, ``registered/<topic id>/<group>`` holds ``{"id", "created_ms"}``. A registration belongs to the topic's id, so
+a topic that is deleted and created again has none. Members and offsets need no registration.
 
 A group may be registered for a topic that does not exist. Its key is then ``registered/@<topic name>/<group>`` until the topic is
-made (``core/awaited_groups.py``).
+created (``core/awaited_groups.py``).
 
-Any node may register: one compare-and-set decides. How many there are is followed as the store tells it, whoever made them; when a topic goes,
-every node that hears of it removes what is left.
+Any node may register a group, with one compare-and-set. Each node counts the registrations in the store's events, and removes
+those of a deleted topic.
 """
 
 from typing import Final
@@ -17,7 +16,7 @@ from uuid import UUID
 import msgspec
 
 from penstock.core.topics.names import check_topic_name
-from penstock.core.topics.records import TOPICS_PREFIX, decode_topic
+from penstock.core.topics.records import TOPICS_PREFIX, decode_entry, decode_topic
 from penstock.core.topics.topics import Topic, Topics
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, GROUPS_MAX, METADATA_KEY_BYTES_MAX
@@ -26,11 +25,11 @@ from penstock.ports import Clock, Entropy
 
 PREFIX: Final = "registered/"
 _AWAITED: Final = "@"
-"""Before the name of a topic, which cannot have this character."""
+"""Before the name of a topic, which cannot contain this character."""
 _AWAITING_MAX: Final = 10_000
-"""Registrations for topics that do not exist: no topic is left to delete when there are too many, and most are misspelled."""
+"""Registrations for topics that do not exist: such a registration cannot be removed with its topic, and most are typing errors."""
 _DELETES_MAX: Final = 1000
-"""Of one transaction, where the store allows as many."""
+"""Per transaction, if the store allows as many."""
 
 
 class RegisteredGroup(msgspec.Struct, frozen=True):
@@ -44,7 +43,7 @@ _decoder: Final = msgspec.json.Decoder(RegisteredGroup)
 
 
 class GroupRegistry:
-    """The registrations of all topics. What is in memory is how many each topic has, and the groups that wait for a topic."""
+    """The registrations of all topics. Memory has the number of each topic, and the groups that wait for a topic."""
 
     def __init__(self, store: MetadataStore, clock: Clock, entropy: Entropy, groups_max: int = GROUPS_MAX) -> None:
         self._awaiting_max = min(_AWAITING_MAX, groups_max)
@@ -54,15 +53,15 @@ class GroupRegistry:
         self._groups_max = groups_max
         self._counts: dict[UUID, int] = {}
         self._awaiting: dict[str, set[str]] = {}
-        """Groups by the name of the topic that they were registered for before it was made."""
+        """Groups that were registered for a topic before it existed, by the topic's name."""
         self._total = 0
         self._awaiting_total = 0
         self._making = 0
-        """Those that are on their way to the store."""
+        """Registrations that are being written to the store."""
         self._held_events: list[Event] | None = []
 
     async def load(self, topics: Topics) -> None:
-        """Count what there is, follow it, and remove what belonged to topics whose deletion a crash interrupted."""
+        """Count the registrations, follow their changes, and remove those of topics whose deletion a crash interrupted."""
         self._store.subscribe(PREFIX, self._take)
         found = await self._store.range(PREFIX)
         held, self._held_events = self._held_events or [], None
@@ -72,7 +71,7 @@ class GroupRegistry:
         of_topics = [entry for entry in found.entries if _awaited(entry.key) is None]
         orphans = [entry for entry in of_topics if topics.get_by_id(_topic_id(entry.key)) is None]
         if orphans:
-            # Another node may have made a topic that is not known here yet.
+            # Another node may have created a topic that is not known here yet.
             made = {decode_topic(entry).id for entry in (await self._store.range(TOPICS_PREFIX)).entries}
             await self._delete([entry for entry in orphans if _topic_id(entry.key) not in made])
 
@@ -87,14 +86,14 @@ class GroupRegistry:
                 self._add(event.key)
 
     async def register(self, topic: Topic, group: str) -> RegisteredGroup:
-        """Register a group; one that is registered already, for the topic or before it was made, is given back as it was."""
+        """Register a group, or return its registration if it has one, for the topic or from before the topic existed."""
         key, awaiting = _key(topic.topic_id.hex, group), f"{PREFIX}{_AWAITED}{topic.name}/{group}"
         entry = await self._store.get(awaiting)
         if entry is not None:
             compares = [Compare(key, create_revision=0), Compare(awaiting, mod_revision=entry.mod_revision)]
             moved = await self._store.txn(compares, [Put(key, entry.value), Delete(awaiting)])
             if not moved.succeeded:
-                # Another call moved it, or registered the group: the topic's own registration counts.
+                # Another call moved it, or registered the group: use that registration.
                 await self._store.txn([], [Delete(awaiting)])
         return await self._register(key)
 
@@ -111,11 +110,11 @@ class GroupRegistry:
         return await self._register(key)
 
     def awaiting(self, topic: str) -> list[str]:
-        """The groups that were registered for a topic of this name before it was made."""
+        """The groups that were registered for a topic of this name before it existed."""
         return sorted(self._awaiting.get(topic, ()))
 
     def awaited_topics(self) -> list[str]:
-        """The topics that groups wait for."""
+        """The topics for which groups wait."""
         return list(self._awaiting)
 
     async def _register(self, key: str) -> RegisteredGroup:
@@ -127,7 +126,7 @@ class GroupRegistry:
                     f"There are {self._total} registered groups, which is the limit. Delete topics that are not needed.",
                 )
             new = RegisteredGroup(self._entropy.uuid(), self._clock.now_ms())
-            # Before it is made: calls that run at the same time must not pass the limit together.
+            # Counted before it is written: concurrent calls must not exceed the limit together.
             self._making += 1
             try:
                 made = await self._store.txn([Compare(key, create_revision=0)], [Put(key, msgspec.json.encode(new))])
@@ -138,20 +137,14 @@ class GroupRegistry:
             entry = await self._store.get(key)
             if entry is None:
                 raise PenstockError(Reason.REQUEST_TIMED_OUT, "The topic was deleted at the same time. Try again.")
-        try:
-            return _decoder.decode(entry.value)
-        except msgspec.DecodeError:
-            raise PenstockError(
-                Reason.STORAGE_ERROR,
-                f"The entry {key!r} of the metadata store cannot be read. Restore the store from a backup.",
-            ) from None
+        return decode_entry(_decoder, key, entry.value)
 
     def has_any(self, topic: Topic) -> bool:
-        """Whether a group is registered for the topic."""
+        """Whether any group is registered for the topic."""
         return topic.topic_id in self._counts
 
     async def forget_topic(self, topic: Topic) -> None:
-        """The topic is deleted, and its registrations with it."""
+        """The topic was deleted: remove its registrations."""
         found = await self._store.range(f"{PREFIX}{topic.topic_id.hex}/")
         await self._delete(list(found.entries))
 
@@ -198,7 +191,7 @@ def _key(topic: str, group: str) -> str:
 
 
 def _awaited(key: str) -> tuple[str, str] | None:
-    """The topic and the group of a registration that waits for its topic; None for any other."""
+    """The topic and the group of a registration whose topic does not exist; None for others."""
     topic, _, group = key.removeprefix(PREFIX).partition("/")
     return (topic.removeprefix(_AWAITED), group) if topic.startswith(_AWAITED) else None
 

@@ -1,4 +1,4 @@
-"""What members ask of the coordinator, and what they are told: the words between a gateway and the group rules."""
+"""Requests to the group coordinator, and their results."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,11 +10,11 @@ from penstock.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, GroupId, MemberId,
 
 NO_MEMBER = MemberId("")
 NO_GENERATION = -1
-"""What a consumer that assigns its own partitions commits with."""
+"""The generation in the commits of a consumer that assigns its own partitions."""
 
 
 class GroupState(Enum):
-    """Where a group stands; the values are Kafka's words, which clients show to people."""
+    """The state of a group; the values are Kafka's names, which clients show."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -24,7 +24,7 @@ class GroupState(Enum):
 
 
 class MemberProtocol(NamedTuple):
-    """One way a member can share the work (an assignor), with its subscription; the bytes are the members' own affair."""
+    """An assignor that a member supports, with its subscription, whose bytes only the members understand."""
 
     name: str
     metadata: bytes
@@ -32,7 +32,7 @@ class MemberProtocol(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """A member wants to be in the next generation."""
+    """A member joins the next generation."""
 
     group_id: GroupId
     member_id: MemberId
@@ -44,13 +44,13 @@ class JoinRequest:
     protocols: tuple[MemberProtocol, ...]
     instance_id: str | None = None
     require_known_member_id: bool = True
-    """The client can take a member id first and join with it (JoinGroup 4 and up)."""
+    """The client can get a member id first and then join with it (JoinGroup 4 and later)."""
     can_skip_assignment: bool = False
-    """The client understands being leader without assigning (JoinGroup 9 and up)."""
+    """The client can be the leader without assigning (JoinGroup 9 and later)."""
 
 
 class JoinedMember(NamedTuple):
-    """What the leader is told of each member."""
+    """A member, as the leader receives it."""
 
     member_id: MemberId
     instance_id: str | None
@@ -59,7 +59,7 @@ class JoinedMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JoinResult:
-    """A place in a generation, or ``reason`` why not. Only the leader gets ``members``."""
+    """The membership in a generation, or the ``reason`` why not. Only the leader gets ``members``."""
 
     reason: Reason | None
     member_id: MemberId
@@ -73,7 +73,7 @@ class JoinResult:
 
 @dataclass(frozen=True, slots=True)
 class SyncRequest:
-    """A member asks for its assignment; the leader brings everybody's."""
+    """A member requests its assignment; the leader sends all assignments."""
 
     group_id: GroupId
     member_id: MemberId
@@ -86,7 +86,7 @@ class SyncRequest:
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """The member's assignment, or ``reason`` why not."""
+    """The member's assignment, or the ``reason`` why not."""
 
     reason: Reason | None
     assignment: bytes = b""
@@ -99,7 +99,7 @@ SyncDone = Callable[[SyncResult], None]
 
 
 class LeavingMember(NamedTuple):
-    """Who leaves: by member id, or a static member by instance id alone (as an administrator removes it)."""
+    """The member that leaves, by member id, or a static member by instance id alone (as an administrator removes it)."""
 
     member_id: MemberId
     instance_id: str | None = None
@@ -114,7 +114,7 @@ class PartitionKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """Where a group goes on reading a partition. Everything but the commit time is as the member sent it."""
+    """The offset from which a group continues to read a partition. All but the commit time is as the member sent it."""
 
     offset: int
     leader_epoch: int = NO_EPOCH
@@ -122,9 +122,9 @@ class CommittedOffset:
     commit_ms: int = NO_TIMESTAMP
     """Wall time of the commit."""
     expire_ms: int = NO_TIMESTAMP
-    """Wall time at which the member wished it forgotten; old clients (OffsetCommit 2 to 4) can say so."""
+    """Wall time of the expiry that the member requested, which OffsetCommit 2 to 4 can do."""
     topic_id: TopicId | None = field(default=None, compare=False)
-    """Of the topic that had the name then; None when nobody noted it."""
+    """The topic that had the name at the commit; None if unknown."""
 
 
 NOTHING_COMMITTED = CommittedOffset(NO_OFFSET)
@@ -150,7 +150,7 @@ class CommitRequest:
     generation: int = NO_GENERATION
     instance_id: str | None = None
     retention_ms: int = -1
-    """Forget the offsets after this long; -1 leaves it to the broker."""
+    """How long to keep the offsets; -1 uses the broker's setting."""
 
 
 CommitDone = Callable[[dict[PartitionKey, Reason | None]], None]
@@ -170,7 +170,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group, for an administrator. An unknown group is DEAD and has nothing."""
+    """A group, for an administrator. An unknown group is DEAD and has no members."""
 
     group_id: GroupId
     state: GroupState
@@ -181,7 +181,7 @@ class GroupDescription:
 
 
 class GroupListing(NamedTuple):
-    """A line in the list of groups."""
+    """A group in the list of groups."""
 
     group_id: GroupId
     protocol_type: str

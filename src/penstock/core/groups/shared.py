@@ -1,11 +1,10 @@
-"""Membership that the broker assigns: a reader says "I am here" and is given partitions, at once and without a vote.
+"""Membership with partitions that the broker assigns: a reader joins and gets partitions at once, without a rebalance.
 
-These are the same groups as Kafka's, with the same offsets; only who shares the partitions differs, so a group has members of
-one kind at a time: the other kind is told that it has no protocol in common. A group with such members is stable.
+These are the same groups as Kafka's, with the same offsets. Only the assignment differs, so a group has members of one kind at a
+time, and the other kind is refused with INCONSISTENT_GROUP_PROTOCOL. A group with such members is stable.
 
-Membership is soft: nothing of it is stored. After a restart the members join again and get the same partitions, because who
-has what follows from their ids alone. A member that is silent for longer than its session is removed by the clock, whether
-or not anybody asks; a member without a session stays until it leaves.
+Membership is not stored. After a restart the members join again and get the same partitions, because the assignment follows from
+their ids alone. A member expires with its session; a member without a session stays until it leaves.
 """
 
 from functools import partial
@@ -15,18 +14,18 @@ from penstock.core.coordinators.deadlines import Timer
 from penstock.core.groups.directory import Directory, Partitions
 from penstock.core.groups.group import Group
 from penstock.core.groups.requests import GroupState, MemberDescription
-from penstock.core.groups.shared_members import Change, OnChange, SharedMember, tell
+from penstock.core.groups.shared_members import Change, OnChange, SharedMember, announce
 from penstock.core.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, SHARED_MEMBER_TOPICS_MAX
 from penstock.types import GroupId, MemberId, TopicName
 
 PROTOCOL: Final = "broker"
-"""What Kafka's clients show as the assignor of such a group."""
+"""The assignor of such a group, as Kafka's clients show it."""
 
 
 class SharedGroups:
-    """The rules of membership that the broker assigns, for all groups of a directory."""
+    """The members with partitions that the broker assigns, for all groups of a directory."""
 
     def __init__(self, directory: Directory, partitions: Partitions) -> None:
         self._directory = directory
@@ -35,7 +34,7 @@ class SharedGroups:
         self._clock = directory.clock
         self._partitions = partitions
         self._by_topic: dict[TopicName, dict[Group, None]] = {}
-        """Whom a change of a topic concerns."""
+        """The groups that read each topic."""
 
     def join(
         self,
@@ -47,18 +46,17 @@ class SharedGroups:
         client: str,
         on_change: OnChange | None = None,
     ) -> tuple[int, ...]:
-        """Take a reader of a topic in, or keep one alive; gives back its partitions. PenstockError when it cannot be.
+        """Add a reader of a topic, or keep it alive; returns its partitions.
 
-        ``session_timeout_ms`` None: a member until it leaves. ``on_change`` is told its partitions whenever they change, but
-        not by the join itself. Whoever joined before with the same id and topic and another ``on_change`` is told that
-        it has no partitions: the newer one has its place.
+        Without ``session_timeout_ms`` it is a member until it leaves. ``on_change`` gets its partitions whenever they change, except
+        for this join. A member with the same id and topic and another ``on_change`` is replaced, and gets no partitions.
         """
         self._check_join(group, topic, consumer_id, session_timeout_ms)
-        found = self._directory.find_or_create(group)
+        found = self._directory.find_or_create_alive(group)
         try:
             member = self._member(found, consumer_id, topic)
         except PenstockError:
-            self._forget_if_void(found)
+            self._directory.forget_if_unused(found)
             raise
         member.client = client
         member.session_timeout_ms = session_timeout_ms
@@ -67,29 +65,28 @@ class SharedGroups:
         self._keep_alive(member)
         self._settle(found)
         partitions = found.shared.partitions(topic, consumer_id)
-        tell(changes)
+        announce(changes)
         return partitions
 
     def heartbeat(self, group: GroupId, consumer_id: str) -> None:
-        """Keep a member alive. GROUP_ID_NOT_FOUND or UNKNOWN_CONSUMER when it must join again."""
+        """Keep a member alive. GROUP_ID_NOT_FOUND or UNKNOWN_CONSUMER if it must join again."""
         self._keep_alive(self._find(group, consumer_id)[1])
 
     def leave(self, group: GroupId, consumer_id: str, on_change: OnChange | None = None) -> None:
-        """Give a member's partitions to the others. GROUP_ID_NOT_FOUND or UNKNOWN_CONSUMER when there is no such member.
+        """Give a member's partitions to the others. GROUP_ID_NOT_FOUND or UNKNOWN_CONSUMER if there is no such member.
 
-        With ``on_change`` only what was joined with it is left, and it is no mistake if that has gone to somebody else with
-        the same id: a stream that ends does not take the place of the one that replaced it away.
+        With ``on_change``, leave only the topics that were joined with it: a stream that ends must not remove the one that replaced it.
         """
         found, member = self._find(group, consumer_id)
         left = [topic for topic, listener in member.topics.items() if on_change is None or listener == on_change]
         self._remove(found, member, left)
 
     def partitions(self, group: GroupId, topic: TopicName, consumer_id: str) -> tuple[int, ...]:
-        """What a member has now. GROUP_ID_NOT_FOUND or UNKNOWN_CONSUMER when there is no such member."""
+        """The partitions of a member. GROUP_ID_NOT_FOUND or UNKNOWN_CONSUMER if there is no such member."""
         return self._find(group, consumer_id)[0].shared.partitions(topic, consumer_id)
 
     def describe(self, group: Group) -> tuple[MemberDescription, ...]:
-        """The members, as an administrator sees Kafka's."""
+        """The members, described as Kafka's are."""
         shared = group.shared
         return tuple(
             MemberDescription(
@@ -104,37 +101,37 @@ class SharedGroups:
         )
 
     def topic_changed(self, topic: TopicName) -> None:
-        """A topic was made, deleted, or has more partitions: its readers share what there is now."""
+        """A topic was created, deleted, or has more partitions: assign its partitions again."""
         changes: list[Change] = []
         for group in self._by_topic.get(topic, ()):
             changes += group.shared.reassign(topic, self._partitions.partition_count(topic))
-        tell(changes)
+        announce(changes)
 
     def abandon(self, group: Group) -> None:
-        """This node no longer speaks for the group: its members have nothing here."""
-        told = []
+        """This node no longer coordinates the group: its members have no partitions here."""
+        changes = []
         for member in group.shared.members.values():
             self._deadlines.cancel(member.session)
-            told += [Change(on_change, ()) for on_change in member.topics.values() if on_change is not None]
+            changes += [Change(on_change, ()) for on_change in member.topics.values() if on_change is not None]
         for topic in group.shared.topics:
             self._drop(topic, group)
         group.shared.clear()
-        tell(told)
+        announce(changes)
 
     # -- the rules
 
     def _check_join(self, group: GroupId, topic: TopicName, consumer_id: str, session_timeout_ms: int | None) -> None:
         if not group:
-            raise PenstockError(Reason.INVALID_GROUP_ID, "a group needs a name")
+            raise PenstockError(Reason.INVALID_GROUP_ID, "A group needs a name")
         if not 0 < len(consumer_id) <= GROUP_ID_CHARS_MAX:
             raise PenstockError(
-                Reason.INVALID_REQUEST, f"a consumer's id has 1 to {GROUP_ID_CHARS_MAX} characters; choose another one"
+                Reason.INVALID_REQUEST, f"A consumer's id has 1 to {GROUP_ID_CHARS_MAX} characters; choose another one"
             )
         longest_ms = self._settings.session_timeout_ms_max
         if session_timeout_ms is not None and not 0 < session_timeout_ms <= longest_ms:
             raise PenstockError(
                 Reason.INVALID_SESSION_TIMEOUT,
-                f"a session lasts 1 to {longest_ms} milliseconds, not {session_timeout_ms}",
+                f"A session lasts 1 to {longest_ms} milliseconds, not {session_timeout_ms}",
             )
         if not self._partitions.exists(topic, 0):
             raise PenstockError(
@@ -142,19 +139,17 @@ class SharedGroups:
             )
 
     def _member(self, group: Group, consumer_id: str, topic: TopicName) -> SharedMember:
-        if group.state is GroupState.DEAD:
-            raise PenstockError(Reason.COORDINATOR_NOT_AVAILABLE, "the group is being removed; try again in a moment")
         if not group.shared and (group.state is not GroupState.EMPTY or group.pending):
             raise PenstockError(
                 Reason.INCONSISTENT_GROUP_PROTOCOL,
-                f"group {group.group_id} has Kafka consumers, which assign its partitions themselves; stop them first, or join another group",
+                f"Group {group.group_id} has Kafka consumers, which assign its partitions themselves; stop them first, or join another group",
             )
         member = group.shared.members.get(consumer_id)
         if member is None:
             if len(group.shared) >= self._settings.members_max:
                 raise PenstockError(
                     Reason.GROUP_MAX_SIZE_REACHED,
-                    f"group {group.group_id} has {len(group.shared)} members, which is the limit; join another group",
+                    f"Group {group.group_id} has {len(group.shared)} members, which is the limit; join another group",
                 )
             member = SharedMember(consumer_id, "", None, Timer())
             member.session.fire = partial(self._expired, group, member)
@@ -168,7 +163,7 @@ class SharedGroups:
     def _find(self, group_id: GroupId, consumer_id: str) -> tuple[Group, SharedMember]:
         group = self._directory.find(group_id)
         if group is None:
-            raise PenstockError(Reason.GROUP_ID_NOT_FOUND, f"there is no group {group_id}; join it first")
+            raise PenstockError(Reason.GROUP_ID_NOT_FOUND, f"There is no group {group_id}; join it first")
         member = group.shared.members.get(consumer_id)
         if member is None:
             raise PenstockError(
@@ -195,24 +190,20 @@ class SharedGroups:
         if not member.topics:
             self._deadlines.cancel(member.session)
         self._settle(group)
-        self._forget_if_void(group)
-        tell(changes)
+        self._directory.forget_if_unused(group)
+        announce(changes)
 
     def _drop(self, topic: TopicName, group: Group) -> None:
-        concerned = self._by_topic[topic]
-        del concerned[group]
-        if not concerned:
+        groups = self._by_topic[topic]
+        del groups[group]
+        if not groups:
             del self._by_topic[topic]
 
     def _settle(self, group: Group) -> None:
-        """The state of the group, which keeps its offsets while they are read by, follows from whether it has members."""
+        """Set the group's state, which follows from whether it has members, and what its members read."""
         state = GroupState.STABLE if group.shared else GroupState.EMPTY
         if state is not group.state:
             group.enter(state, self._clock.now_ms())
         group.protocol_type = CONSUMER_PROTOCOL_TYPE
         group.protocol = PROTOCOL if group.shared else None
         group.subscribed = frozenset(group.shared.topics)
-
-    def _forget_if_void(self, group: Group) -> None:
-        if group.is_void and group.generation == 0:
-            self._directory.forget([group])

@@ -1,9 +1,9 @@
-"""Who of a group reads which partitions, where the broker says so: partition p of a topic is the (p mod n)-th reader's.
+"""How the broker assigns the partitions of a topic to the readers of a group: partition p goes to reader p mod n.
 
-Readers of a topic are in the order of their ids, so everybody who knows the ids can tell who has what. No rules of time and no
-storage live here: a reader that came back after a restart gets the same partitions because it has the same id.
+The readers of a topic are ordered by id, so the assignment follows from the ids. This module knows neither time nor storage: a
+reader that joins again after a restart gets the same partitions because it has the same id.
 
-Invariant: ``topics`` has exactly the topics that some member reads, and ``held`` what the readers were last told.
+Invariant: ``topics`` has exactly the topics that some member reads, and ``held`` the partitions that each reader was last given.
 """
 
 from bisect import insort
@@ -16,7 +16,7 @@ from penstock.core.coordinators.deadlines import Timer
 from penstock.types import TopicName
 
 OnChange = Callable[[tuple[int, ...]], None]
-"""Told the partitions of one topic that a member has from now on."""
+"""Called with the partitions of one topic that a member has from now on."""
 
 _HEAD: Final = Struct(">hi")
 """Version and a count."""
@@ -27,7 +27,7 @@ _VERSION: Final = 0
 
 
 class Change(NamedTuple):
-    """Somebody who asked to be told has other partitions."""
+    """A member that follows its assignment has other partitions."""
 
     on_change: OnChange
     partitions: tuple[int, ...]
@@ -49,9 +49,9 @@ class _SharedTopic:
     """One topic of the group."""
 
     readers: list[str] = field(default_factory=list)
-    """Their ids, in order."""
+    """The ids, in order."""
     held: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Only those who have partitions."""
+    """Only of readers with partitions."""
 
 
 class SharedMembers:
@@ -67,19 +67,19 @@ class SharedMembers:
         return len(self.members)
 
     def clear(self) -> None:
-        """Everybody is gone."""
+        """Remove all members."""
         self.members.clear()
         self.topics.clear()
 
     def partitions(self, topic: TopicName, consumer_id: str) -> tuple[int, ...]:
-        """What a member has of a topic."""
+        """The partitions of a topic that a member has."""
         shared = self.topics.get(topic)
         return () if shared is None else shared.held.get(consumer_id, ())
 
     def subscribe(
         self, member: SharedMember, topic: TopicName, on_change: OnChange | None, partition_count: int
     ) -> list[Change]:
-        """Let a member read a topic; who held the place before under the same id has nothing from now on."""
+        """Let a member read a topic. It replaces a reader with the same id, which has no partitions from now on."""
         self.members[member.consumer_id] = member
         changes = []
         if topic in member.topics:
@@ -89,11 +89,11 @@ class SharedMembers:
         else:
             insort(self.topics.setdefault(topic, _SharedTopic()).readers, member.consumer_id)
         changes += self.reassign(topic, partition_count)
-        member.topics[topic] = on_change  # only now: who joins is told by the answer
+        member.topics[topic] = on_change  # only now: the join itself returns the partitions
         return changes
 
     def unsubscribe(self, member: SharedMember, topic: TopicName, partition_count: int) -> list[Change]:
-        """A member reads the topic no more; with its last topic it is a member no more."""
+        """A member stops reading a topic; with its last topic it stops being a member."""
         del member.topics[topic]
         if not member.topics:
             del self.members[member.consumer_id]
@@ -106,7 +106,7 @@ class SharedMembers:
         return self.reassign(topic, partition_count)
 
     def reassign(self, topic: TopicName, partition_count: int) -> list[Change]:
-        """Share the partitions there are now among the readers; gives back who must be told."""
+        """Assign the partitions that exist now to the readers; returns the changes to announce."""
         shared = self.topics[topic]
         readers = len(shared.readers)
         before = shared.held
@@ -123,13 +123,13 @@ class SharedMembers:
         return changes
 
     def subscription(self, member: SharedMember) -> bytes:
-        """The topics of a member, as a Kafka consumer writes its subscription: version, names, no user data."""
+        """The topics of a member, encoded as a Kafka consumer's subscription: version, names, no user data."""
         return b"".join(
             (_HEAD.pack(_VERSION, len(member.topics)), *(_text(topic) for topic in member.topics), _NO_USER_DATA)
         )
 
     def assignment(self, member: SharedMember) -> bytes:
-        """The partitions of a member, as a Kafka consumer's leader writes them."""
+        """The partitions of a member, encoded as a Kafka consumer's assignment."""
         held = {
             topic: partitions for topic in member.topics if (partitions := self.partitions(topic, member.consumer_id))
         }
@@ -151,7 +151,7 @@ def _numbers(numbers: tuple[int, ...]) -> bytes:
     return Struct(f">i{len(numbers)}i").pack(len(numbers), *numbers)
 
 
-def tell(changes: Iterable[Change]) -> None:
-    """Tell those who asked. Everything must be in order before: they may join and leave meanwhile."""
+def announce(changes: Iterable[Change]) -> None:
+    """Call those who follow their assignment. All state must be consistent before: they may join and leave meanwhile."""
     for on_change, partitions in changes:
         on_change(partitions)

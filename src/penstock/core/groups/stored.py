@@ -1,4 +1,4 @@
-"""The records of the offsets topic, in Kafka's layouts, so that Kafka's tools can read it.
+"""The records of the offsets topic, in Kafka's layouts, so that Kafka's tools can read them.
 
 Each key and value starts with an int16 version. Strings have an int16 length (-1 for null), bytes an int32 length.
 
@@ -17,8 +17,8 @@ group         key 2        group
                            session timeout int32, subscription bytes, assignment bytes
 ============  ===========  ================================================================================
 
-Offsets are written in version 4, but in version 1 where a client gave an expiry of its own, and in 3 where no topic's id is known; groups in version 3. A null value is a
-tombstone.
+Offsets are written in version 4, but in version 1 if the client set an expiry, and in version 3 if the topic's id is unknown.
+Groups are written in version 3. A null value is a tombstone.
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ from penstock.core.groups.requests import CommittedOffset, PartitionKey
 from penstock.types import NO_EPOCH, NO_TIMESTAMP, Buffer, GroupId, MemberId, TopicId, TopicName
 
 Record = tuple[bytes, bytes | None]
-"""Key and value; without a value it is a tombstone."""
+"""A key and its value; None for a tombstone."""
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
@@ -50,12 +50,88 @@ _MEMBER_BYTES_MIN: Final = 20
 
 
 class UnreadableRecord(ValueError):
-    """A record of a version this broker does not know, or damaged."""
+    """A record that is damaged, or of an unknown version."""
+
+
+class Reader:
+    """Reads one field after the other; UnreadableRecord if the data ends too early."""
+
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: Buffer) -> None:
+        self._data = memoryview(data)
+        self._at = 0
+
+    def int16(self) -> int:
+        """A big-endian number of two bytes."""
+        return int.from_bytes(self._take(2), "big", signed=True)
+
+    def int32(self) -> int:
+        """A big-endian number of four bytes."""
+        return int.from_bytes(self._take(4), "big", signed=True)
+
+    def int64(self) -> int:
+        """A big-endian number of eight bytes."""
+        return int.from_bytes(self._take(8), "big", signed=True)
+
+    def nullable_string(self) -> str | None:
+        """A string with an int16 length; None for the length -1."""
+        length = self.int16()
+        if length == -1:
+            return None
+        try:
+            return str(self._take(length), "utf-8")
+        except UnicodeDecodeError as error:
+            raise UnreadableRecord("A name is not UTF-8") from error
+
+    def string(self) -> str:
+        """The same, without None."""
+        return self.nullable_string() or ""
+
+    def bytes(self) -> bytes:
+        """Bytes with an int32 length."""
+        return bytes(self._take(max(0, self.int32())))
+
+    def varint(self) -> int:
+        """An unsigned number of variable length."""
+        value = 0
+        for shift in range(0, 7 * _VARINT_BYTES_MAX, 7):
+            byte = self._take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte <= 0x7F:
+                return value
+        raise UnreadableRecord("A number is too long")
+
+    def sized(self) -> memoryview:
+        """Bytes with a length of variable length."""
+        return self._take(self.varint())
+
+    def compact_string(self) -> str:
+        """A string with a length of variable length, plus 1."""
+        try:
+            return str(self._take(max(0, self.varint() - 1)), "utf-8")
+        except UnicodeDecodeError as error:
+            raise UnreadableRecord("A text is not UTF-8") from error
+
+    def count(self, item_bytes_min: int) -> int:
+        """The length of an array whose items have at least so many bytes."""
+        count = self.int32()
+        if not 0 <= count * item_bytes_min <= len(self._data) - self._at:
+            raise UnreadableRecord(f"{count} items do not fit into the record")
+        return count
+
+    def _take(self, length: int) -> memoryview:
+        end = self._at + length
+        if length < 0 or end > len(self._data):
+            raise UnreadableRecord("The record ends in the middle of a field")
+        taken = self._data[self._at : end]
+        self._at = end
+        return taken
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRecordKey:
-    """Names one partition's offset in one group."""
+    """The key of one partition's offset in one group."""
 
     group_id: GroupId
     key: PartitionKey
@@ -63,7 +139,7 @@ class OffsetRecordKey:
 
 @dataclass(frozen=True, slots=True)
 class GroupRecordKey:
-    """Names one group."""
+    """The key of one group."""
 
     group_id: GroupId
 
@@ -84,7 +160,7 @@ class StoredMember:
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """A group as it stood when its last generation became stable, or when its last member left."""
+    """A group when its last generation became stable, or its last member left."""
 
     protocol_type: str
     generation: int
@@ -95,7 +171,7 @@ class StoredGroup:
 
 
 def offset_record(group_id: GroupId, key: PartitionKey, committed: CommittedOffset | None) -> Record:
-    """The record of one commit; the tombstone of one when ``committed`` is None."""
+    """The record of one commit; its tombstone if ``committed`` is None."""
     out = bytearray(_INT16.pack(_OFFSET_KEY_VERSION))
     _put_string(out, group_id)
     _put_string(out, key.topic)
@@ -132,7 +208,7 @@ def _offset_value_with_topic(committed: CommittedOffset, topic_id: TopicId) -> b
 
 
 def group_record(group_id: GroupId, group: StoredGroup | None) -> Record:
-    """The record of a group's state; its tombstone when ``group`` is None."""
+    """The record of a group; its tombstone if ``group`` is None."""
     key = bytearray(_INT16.pack(_GROUP_KEY_VERSION))
     _put_string(key, group_id)
     return bytes(key), None if group is None else _group_value(group)
@@ -159,13 +235,13 @@ def _group_value(group: StoredGroup) -> bytes:
 
 
 def tombstones(group_id: GroupId, keys: Iterable[PartitionKey]) -> list[Record]:
-    """What removes these offsets."""
+    """The tombstones of these offsets."""
     return [offset_record(group_id, key, None) for key in keys]
 
 
 def read_key(data: Buffer) -> OffsetRecordKey | GroupRecordKey:
-    """Whose record this is. UnreadableRecord when the version is unknown."""
-    reader = _Reader(data)
+    """What a record is about. UnreadableRecord if the version is unknown."""
+    reader = Reader(data)
     version = reader.int16()
     if version in (0, _OFFSET_KEY_VERSION):
         group_id = GroupId(reader.string())
@@ -173,12 +249,12 @@ def read_key(data: Buffer) -> OffsetRecordKey | GroupRecordKey:
         return OffsetRecordKey(group_id, PartitionKey(topic, reader.int32()))
     if version == _GROUP_KEY_VERSION:
         return GroupRecordKey(GroupId(reader.string()))
-    raise UnreadableRecord(f"key version {version} is not known")
+    raise UnreadableRecord(f"The key has the unknown version {version}")
 
 
 def read_offset(data: Buffer) -> CommittedOffset:
     """The value of an offset record."""
-    reader = _Reader(data)
+    reader = Reader(data)
     version = _known_version(reader, _VALUE_VERSION_WITH_TOPIC)
     offset = reader.int64()
     if version == _VALUE_VERSION_WITH_TOPIC:
@@ -190,7 +266,7 @@ def read_offset(data: Buffer) -> CommittedOffset:
     return CommittedOffset(offset, leader_epoch, metadata, commit_ms, expire_ms)
 
 
-def _read_offset_with_topic(reader: "_Reader", offset: int) -> CommittedOffset:
+def _read_offset_with_topic(reader: Reader, offset: int) -> CommittedOffset:
     leader_epoch = reader.int32()
     metadata = reader.compact_string()
     commit_ms = reader.int64()
@@ -204,7 +280,7 @@ def _read_offset_with_topic(reader: "_Reader", offset: int) -> CommittedOffset:
 
 def read_group(data: Buffer) -> StoredGroup:
     """The value of a group record."""
-    reader = _Reader(data)
+    reader = Reader(data)
     version = _known_version(reader, _VALUE_VERSION)
     protocol_type = reader.string()
     generation = reader.int32()
@@ -216,7 +292,7 @@ def read_group(data: Buffer) -> StoredGroup:
     return StoredGroup(protocol_type, generation, protocol, leader, state_since_ms, members)
 
 
-def _read_member(reader: "_Reader", version: int) -> StoredMember:
+def _read_member(reader: Reader, version: int) -> StoredMember:
     member_id = MemberId(reader.string())
     instance_id = reader.nullable_string() if version >= 3 else None
     client_id = reader.string()
@@ -228,7 +304,7 @@ def _read_member(reader: "_Reader", version: int) -> StoredMember:
         instance_id=instance_id,
         client_id=client_id,
         client_host=client_host,
-        # The first version had one timeout for both.
+        # The first version had only one timeout.
         rebalance_timeout_ms=rebalance_timeout_ms if version >= 1 else session_timeout_ms,
         session_timeout_ms=session_timeout_ms,
         subscription=reader.bytes(),
@@ -236,10 +312,10 @@ def _read_member(reader: "_Reader", version: int) -> StoredMember:
     )
 
 
-def _known_version(reader: "_Reader", latest: int) -> int:
+def _known_version(reader: Reader, latest: int) -> int:
     version = reader.int16()
     if not 0 <= version <= latest:
-        raise UnreadableRecord(f"value version {version} is not known")
+        raise UnreadableRecord(f"The value has the unknown version {version}")
     return version
 
 
@@ -248,7 +324,7 @@ def _put_string(out: bytearray, text: str | None) -> None:
         out += _INT16.pack(-1)
         return
     encoded = text.encode()
-    assert len(encoded) <= _STRING_BYTES_MAX, "names are bounded before they come here"
+    assert len(encoded) <= _STRING_BYTES_MAX, "the callers limit the length of names"
     out += _INT16.pack(len(encoded))
     out += encoded
 
@@ -263,69 +339,3 @@ def _put_varint(out: bytearray, value: int) -> None:
 def _put_bytes(out: bytearray, data: bytes) -> None:
     out += _INT32.pack(len(data))
     out += data
-
-
-class _Reader:
-    """Takes fields off the front; UnreadableRecord when they are not there."""
-
-    __slots__ = ("_at", "_data")
-
-    def __init__(self, data: Buffer) -> None:
-        self._data = memoryview(data)
-        self._at = 0
-
-    def int16(self) -> int:
-        return int.from_bytes(self._take(2), "big", signed=True)
-
-    def int32(self) -> int:
-        return int.from_bytes(self._take(4), "big", signed=True)
-
-    def int64(self) -> int:
-        return int.from_bytes(self._take(8), "big", signed=True)
-
-    def nullable_string(self) -> str | None:
-        length = self.int16()
-        if length == -1:
-            return None
-        try:
-            return str(self._take(length), "utf-8")
-        except UnicodeDecodeError as error:
-            raise UnreadableRecord("a name is not UTF-8") from error
-
-    def string(self) -> str:
-        return self.nullable_string() or ""
-
-    def bytes(self) -> bytes:
-        return bytes(self._take(max(0, self.int32())))
-
-    def varint(self) -> int:
-        value = 0
-        for shift in range(0, 7 * _VARINT_BYTES_MAX, 7):
-            byte = self._take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte <= 0x7F:
-                return value
-        raise UnreadableRecord("a number is too long")
-
-    def sized(self) -> memoryview:
-        return self._take(self.varint())
-
-    def compact_string(self) -> str:
-        try:
-            return str(self._take(max(0, self.varint() - 1)), "utf-8")
-        except UnicodeDecodeError as error:
-            raise UnreadableRecord("a text is not UTF-8") from error
-
-    def count(self, item_bytes_min: int) -> int:
-        count = self.int32()
-        if count * item_bytes_min > len(self._data) - self._at:
-            raise UnreadableRecord(f"{count} members do not fit into the record")
-        return max(0, count)
-
-    def _take(self, length: int) -> memoryview:
-        end = self._at + length
-        if length < 0 or end > len(self._data):
-            raise UnreadableRecord("the record ends in the middle of a field")
-        taken = self._data[self._at : end]
-        self._at = end
-        return taken

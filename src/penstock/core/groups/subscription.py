@@ -1,64 +1,45 @@
-"""The little these rules read of a member's own bytes: which topics a consumer subscribed to, and which partitions it was given.
+"""The topics and partitions in a consumer's metadata.
 
-A member's metadata is opaque. Where the protocol type is ``consumer`` it starts, in every version, with an int16 version and
-an array of topic names. Knowing them lets offsets of topics that nobody reads any more expire, keeps an administrator from
-deleting offsets in use, and tells a static member that came back with other topics from one that did not change.
+The metadata of a member is opaque. If the protocol type is ``consumer`` it starts, in every version, with an int16 version and an
+array of topics. With these, offsets of topics that are no longer read can expire, offsets in use cannot be deleted, and a
+restarted static member keeps its assignment only if its topics have not changed.
 """
 
-from struct import Struct, error, unpack_from
 from typing import Final
 
-CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+from penstock.core.groups.stored import Reader, UnreadableRecord
 
-_COUNT: Final = Struct(">i")
-_LENGTH: Final = Struct(">h")
-_COUNT_AT: Final = 2
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+_NAME_BYTES_MIN: Final = 2
+_TOPIC_BYTES_MIN: Final = 6
+_PARTITION_BYTES: Final = 4
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics in a consumer's subscription; None when the bytes are something else."""
+    """The topics in a consumer's subscription; None if it is not one."""
+    reader = Reader(metadata)
     try:
-        (count,) = _COUNT.unpack_from(metadata, _COUNT_AT)
-        at = _COUNT_AT + _COUNT.size
-        if count < 0 or count * _LENGTH.size > len(metadata) - at:
-            return None
-        topics = []
-        for _ in range(count):
-            (length,) = _LENGTH.unpack_from(metadata, at)
-            at += _LENGTH.size
-            if length < 0 or at + length > len(metadata):
-                return None
-            topics.append(metadata[at : at + length].decode())
-            at += length
-    except (error, UnicodeDecodeError):
+        reader.int16()
+        return frozenset(_name(reader) for _ in range(reader.count(_NAME_BYTES_MIN)))
+    except UnreadableRecord:
         return None
-    return frozenset(topics)
 
 
 def assigned_partitions(assignment: bytes) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """The partitions that a consumer was given, by topic; nothing when the bytes are something else.
-
-    In every version an int16 version, then an array of topics with an array of partitions each.
-    """
-    found: list[tuple[str, tuple[int, ...]]] = []
+    """The partitions in a consumer's assignment, by topic; empty if it is not one."""
+    reader = Reader(assignment)
     try:
-        (topics,) = _COUNT.unpack_from(assignment, _COUNT_AT)
-        at = _COUNT_AT + _COUNT.size
-        if topics < 0 or topics * (_LENGTH.size + _COUNT.size) > len(assignment) - at:
-            return ()
-        for _ in range(topics):
-            (length,) = _LENGTH.unpack_from(assignment, at)
-            at += _LENGTH.size
-            if length < 0 or at + length > len(assignment):
-                return ()
-            name = assignment[at : at + length].decode()
-            at += length
-            (count,) = _COUNT.unpack_from(assignment, at)
-            at += _COUNT.size
-            if count < 0 or count * _COUNT.size > len(assignment) - at:
-                return ()
-            found.append((name, unpack_from(f">{count}i", assignment, at)))
-            at += count * _COUNT.size
-    except (error, UnicodeDecodeError):
+        reader.int16()
+        return tuple(
+            (_name(reader), tuple(reader.int32() for _ in range(reader.count(_PARTITION_BYTES))))
+            for _ in range(reader.count(_TOPIC_BYTES_MIN))
+        )
+    except UnreadableRecord:
         return ()
-    return tuple(found)
+
+
+def _name(reader: Reader) -> str:
+    name = reader.nullable_string()
+    if name is None:
+        raise UnreadableRecord("A topic has no name")
+    return name

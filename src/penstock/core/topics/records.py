@@ -1,17 +1,17 @@
-"""How topics and partitions lie in the metadata store: JSON under ``topics/<name>`` and ``p/<topic id>/<partition>``.
+"""Topics and partitions in the metadata store: JSON under ``topics/<name>`` and ``p/<topic id>/<partition>``.
 
 ``topics/<name>``: ``{"id", "partitions", "replication_factor", "created_ms", "updated_ms", "internal", "config": {...}}``
 
 ``p/<id>/<n>``: ``{"leader", "leader_node_epoch", "leader_epoch", "isr": [[node, node epoch], ...], "elr", "replicas", "adding",
 "removing"}``
 
-``deleted/<id>``: ``{"name", "deleted_ms"}`` for a while after a topic of a cluster was deleted: a node that was away may remove its files only if this
-says so. A topic that is merely unknown may be one that a restored store has forgotten.
+``deleted/<id>``: ``{"name", "deleted_ms"}`` for some time after a topic of a cluster was deleted. Only then may a node that was down
+remove the topic's files: an unknown topic may also be one that a restored store does not have.
 
-Unknown fields are kept out of the way of older readers by being optional: a field is added with a default, never changed.
+Older versions ignore unknown fields: a field is added with a default, and never changed.
 """
 
-from typing import Final
+from typing import Final, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -19,6 +19,8 @@ import msgspec
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import Entry
 from penstock.types import NO_EPOCH, TopicId
+
+T = TypeVar("T")
 
 TOPICS_PREFIX: Final = "topics/"
 PARTITIONS_PREFIX: Final = "p/"
@@ -40,23 +42,23 @@ class TopicRecord(msgspec.Struct, frozen=True):
 
 
 class PartitionRecord(msgspec.Struct, frozen=True):
-    """The value under ``p/<id>/<n>``: who has the partition and who leads it."""
+    """The value under ``p/<id>/<n>``: the partition's replicas and leader."""
 
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[tuple[int, int], ...]
-    """Node and node epoch of each replica in sync."""
+    """The node and node epoch of each in-sync replica."""
     leader_node_epoch: int = 0
     elr: tuple[int, ...] = ()
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     unclean_epoch: int = NO_EPOCH
-    """The leader epoch of the last election in which nobody was to be had who has everything: what others had committed before it may go."""
+    """The leader epoch of the last unclean election: records that were committed before it may be lost."""
 
     @property
     def in_sync(self) -> tuple[int, ...]:
-        """The nodes in sync."""
+        """The nodes of the in-sync replicas."""
         return tuple(node for node, _ in self.isr)
 
 
@@ -72,24 +74,24 @@ NOBODY: Final = PartitionRecord(leader=NO_LEADER, leader_epoch=NO_EPOCH, replica
 
 
 def alone(node_id: int) -> PartitionRecord:
-    """A partition of a broker that is alone: it has it and leads it."""
+    """A partition of a single broker, which is its only replica and leads it."""
     return PartitionRecord(
         leader=node_id, leader_epoch=LEADER_EPOCH_FIRST, replicas=(node_id,), isr=((node_id, 0),), leader_node_epoch=0
     )
 
 
 def topic_key(name: str) -> str:
-    """Where a topic's record is."""
+    """The key of a topic's record."""
     return TOPICS_PREFIX + name
 
 
 def partition_key(topic_id: TopicId, index: int) -> str:
-    """Where a partition's record is."""
+    """The key of a partition's record."""
     return f"{PARTITIONS_PREFIX}{topic_id.hex}/{index}"
 
 
 def deleted_key(topic_id: TopicId) -> str:
-    """Where it is said that a topic was deleted."""
+    """The key of the note that a topic was deleted."""
     return f"{DELETED_PREFIX}{topic_id.hex}"
 
 
@@ -104,45 +106,48 @@ def partition_of_key(key: str) -> tuple[TopicId, int]:
         _, topic_id, index = key.split("/")
         return UUID(hex=topic_id), int(index)
     except ValueError:
-        raise _damaged(key) from None
+        raise _unreadable(key) from None
 
 
 _encoder: Final = msgspec.json.Encoder()
 _topic_decoder: Final = msgspec.json.Decoder(TopicRecord)
 _partition_decoder: Final = msgspec.json.Decoder(PartitionRecord)
+_deleted_decoder: Final = msgspec.json.Decoder(DeletedRecord)
 
 
 def encode(record: TopicRecord | PartitionRecord | DeletedRecord) -> bytes:
-    """The record as the store keeps it."""
+    """The record as stored."""
     return _encoder.encode(record)
 
 
 def decode_topic(entry: Entry) -> TopicRecord:
-    """``STORAGE_ERROR`` when the entry is not what was written."""
-    try:
-        return _topic_decoder.decode(entry.value)
-    except msgspec.DecodeError:
-        raise _damaged(entry.key) from None
+    """``STORAGE_ERROR`` if the entry cannot be decoded."""
+    return decode_entry(_topic_decoder, entry.key, entry.value)
 
 
 def decode_partition(key: str, value: bytes) -> PartitionRecord:
-    """``STORAGE_ERROR`` when the value is not what was written."""
-    try:
-        return _partition_decoder.decode(value)
-    except msgspec.DecodeError:
-        raise _damaged(key) from None
+    """``STORAGE_ERROR`` if the value cannot be decoded."""
+    return decode_entry(_partition_decoder, key, value)
 
 
 def decode_deleted(entry: Entry) -> tuple[TopicId, DeletedRecord]:
     """Which topic was deleted, and when."""
     try:
         topic_id = UUID(hex=entry.key.removeprefix(DELETED_PREFIX))
-        return topic_id, msgspec.json.decode(entry.value, type=DeletedRecord)
-    except (ValueError, msgspec.DecodeError):
-        raise _damaged(entry.key) from None
+    except ValueError:
+        raise _unreadable(entry.key) from None
+    return topic_id, decode_entry(_deleted_decoder, entry.key, entry.value)
 
 
-def _damaged(key: str) -> PenstockError:
+def decode_entry(decoder: msgspec.json.Decoder[T], key: str, value: bytes) -> T:
+    """The decoded value of an entry of the metadata store, or ``STORAGE_ERROR``."""
+    try:
+        return decoder.decode(value)
+    except msgspec.DecodeError:
+        raise _unreadable(key) from None
+
+
+def _unreadable(key: str) -> PenstockError:
     return PenstockError(
         Reason.STORAGE_ERROR,
         f"The entry {key!r} of the metadata store cannot be read. Restore the store from a backup.",
@@ -150,11 +155,11 @@ def _damaged(key: str) -> PenstockError:
 
 
 _SHARED_MAX: Final = 10_000
-"""Different records that are kept to be shared; elections make new ones."""
+"""Different records that are kept for sharing; elections create new ones."""
 
 
 class PartitionRecords:
-    """The records of all partitions, with their revisions. Most are alike: those are one object, however many there are."""
+    """The records of all partitions, with their revisions. Equal records are one object."""
 
     def __init__(self) -> None:
         self._records: dict[TopicId, list[PartitionRecord | None]] = {}
@@ -162,7 +167,7 @@ class PartitionRecords:
         self._shared: dict[bytes, PartitionRecord] = {}
 
     def put(self, entry: Entry) -> tuple[TopicId, int] | None:
-        """Take a record over; returns which partition's it is, or None for one that is older than what is here."""
+        """Store a record; returns its partition, or None if the record is older than the one in memory."""
         topic_id, index = partition_of_key(entry.key)
         revisions = self._revisions.setdefault(topic_id, [])
         records = self._records.setdefault(topic_id, [])
@@ -185,11 +190,11 @@ class PartitionRecords:
         return (records[index] if index < len(records) else None) or NOBODY
 
     def revision(self, topic_id: TopicId, index: int) -> int:
-        """The revision of a partition's record; 0 when there is none."""
+        """The revision of a partition's record; 0 if there is none."""
         revisions = self._revisions.get(topic_id, [])
         return revisions[index] if index < len(revisions) else 0
 
     def drop(self, topic_id: TopicId) -> None:
-        """The topic is gone."""
+        """The topic was deleted."""
         self._records.pop(topic_id, None)
         self._revisions.pop(topic_id, None)

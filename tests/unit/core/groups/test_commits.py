@@ -141,7 +141,7 @@ class TestCommitWithoutMembership:
     @pytest.mark.parametrize("offset", [-1, OFFSET_MAX + 1])
     def test_an_offset_that_cannot_exist_is_refused_and_nothing_changes(self, world, offset) -> None:
         self.commit(world, 80)
-        with pytest.raises(PenstockError, match=f"offset {offset} cannot be committed") as refused:
+        with pytest.raises(PenstockError, match=f"Offset {offset} cannot be committed") as refused:
             self.commit(world, offset)
         assert refused.value.reason is Reason.OFFSET_OUT_OF_RANGE
         assert world.committed().offset == 80

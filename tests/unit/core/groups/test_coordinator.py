@@ -112,7 +112,7 @@ class TestLoading:
         assert world.join().answer.reason is Reason.NOT_COORDINATOR
         assert world.sync(first).answer.reason is Reason.NOT_COORDINATOR
         assert world.commit_code() is Reason.NOT_COORDINATOR
-        assert world.groups.loaded_partitions == {0, 1, 2, 3} - {world.log.partition_for(GROUP)}
+        assert set(world.groups.family.shards) == {0, 1, 2, 3} - {world.log.partition_for(GROUP)}
         world.groups.family.load(world.log.partition_for(GROUP))
         assert world.heartbeat(first) is None
 

@@ -65,7 +65,7 @@ async def test_an_unknown_group_has_committed_nothing_and_that_is_no_error(node:
 async def test_a_node_that_does_not_have_the_group_says_so_where_the_version_has_a_place_for_it(
     node: KafkaNode, version: int
 ) -> None:
-    for partition in node.broker.groups.loaded_partitions:
+    for partition in list(node.broker.groups.family.shards):
         node.broker.groups.family.unload(partition)
     answer = await node.ask(KEY, request(version, "g", {"t": [0]}, {}), version)
     if version >= 10:

@@ -38,7 +38,7 @@ async def test_the_allowed_operations_are_told_to_who_asks(node: KafkaNode, aske
 
 
 async def test_a_node_that_does_not_have_the_group_says_so(node: KafkaNode) -> None:
-    for partition in node.broker.groups.loaded_partitions:
+    for partition in list(node.broker.groups.family.shards):
         node.broker.groups.family.unload(partition)
     (group,) = (await node.ask(KEY, DescribeGroupsRequest(["g"]), 6)).groups
     assert reason_of(group.error_code) is Reason.NOT_COORDINATOR
