@@ -34,6 +34,10 @@ StateRecord = tuple[bytes, bytes | None]
 """A key and its state; None removes the key."""
 
 
+class UnreadableRecord(ValueError):
+    """A stored record that is damaged, or of an unknown version."""
+
+
 class InternalTopic:
     """One of them. Within a partition, answers come in the order of the appends."""
 

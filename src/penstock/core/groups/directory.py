@@ -9,10 +9,10 @@ from typing import Final, Protocol
 
 from penstock.core.coordinators.deadlines import Deadlines
 from penstock.core.coordinators.runtime import Family, Shard
-from penstock.core.coordinators.topic import StoredDone
+from penstock.core.coordinators.topic import StateRecord, StoredDone
 from penstock.core.groups.group import Group, Member
 from penstock.core.groups.requests import GroupState
-from penstock.core.groups.stored import Record, group_record, tombstones
+from penstock.core.groups.stored import group_record, tombstones
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, GROUPS_MAX
 from penstock.ports import Clock, Report
@@ -106,7 +106,7 @@ class Directory:
         topic = self._family.topic
         return topic.can_store(topic.partition_for(group_id))
 
-    def store(self, partition: int, records: Sequence[Record], done: StoredDone) -> None:
+    def store(self, partition: int, records: Sequence[StateRecord], done: StoredDone) -> None:
         """Append records and call ``done`` once they are committed, or with the reason why not, as members of groups expect it."""
         try:
             self._family.append(partition, records, partial(self._stored, done))

@@ -9,6 +9,7 @@ from typing import Final
 
 from penstock.core.coordinators.deadlines import Timer
 from penstock.core.coordinators.runtime import Shard
+from penstock.core.coordinators.topic import UnreadableRecord
 from penstock.core.groups.commits import Commits
 from penstock.core.groups.directory import Directory
 from penstock.core.groups.group import Group, Member
@@ -18,7 +19,6 @@ from penstock.core.groups.shared import SharedGroups
 from penstock.core.groups.stored import (
     GroupRecordKey,
     StoredGroup,
-    UnreadableRecord,
     read_group,
     read_key,
     read_offset,

@@ -27,11 +27,9 @@ from struct import Struct
 from typing import Final
 from uuid import UUID
 
+from penstock.core.coordinators.topic import StateRecord, UnreadableRecord
 from penstock.core.groups.requests import CommittedOffset, PartitionKey
 from penstock.types import NO_EPOCH, NO_TIMESTAMP, Buffer, GroupId, MemberId, TopicId, TopicName
-
-Record = tuple[bytes, bytes | None]
-"""A key and its value; None for a tombstone."""
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
@@ -47,10 +45,6 @@ _VARINT_BYTES_MAX: Final = 5
 _VALUE_VERSION_WITH_EXPIRY: Final = 1
 _STRING_BYTES_MAX: Final = 2**15 - 1
 _MEMBER_BYTES_MIN: Final = 20
-
-
-class UnreadableRecord(ValueError):
-    """A record that is damaged, or of an unknown version."""
 
 
 class Reader:
@@ -170,7 +164,7 @@ class StoredGroup:
     members: tuple[StoredMember, ...]
 
 
-def offset_record(group_id: GroupId, key: PartitionKey, committed: CommittedOffset | None) -> Record:
+def offset_record(group_id: GroupId, key: PartitionKey, committed: CommittedOffset | None) -> StateRecord:
     """The record of one commit; its tombstone if ``committed`` is None."""
     out = bytearray(_INT16.pack(_OFFSET_KEY_VERSION))
     _put_string(out, group_id)
@@ -207,7 +201,7 @@ def _offset_value_with_topic(committed: CommittedOffset, topic_id: TopicId) -> b
     return bytes(out)
 
 
-def group_record(group_id: GroupId, group: StoredGroup | None) -> Record:
+def group_record(group_id: GroupId, group: StoredGroup | None) -> StateRecord:
     """The record of a group; its tombstone if ``group`` is None."""
     key = bytearray(_INT16.pack(_GROUP_KEY_VERSION))
     _put_string(key, group_id)
@@ -234,7 +228,7 @@ def _group_value(group: StoredGroup) -> bytes:
     return bytes(out)
 
 
-def tombstones(group_id: GroupId, keys: Iterable[PartitionKey]) -> list[Record]:
+def tombstones(group_id: GroupId, keys: Iterable[PartitionKey]) -> list[StateRecord]:
     """The tombstones of these offsets."""
     return [offset_record(group_id, key, None) for key in keys]
 

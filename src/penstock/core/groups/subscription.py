@@ -7,7 +7,8 @@ restarted static member keeps its assignment only if its topics have not changed
 
 from typing import Final
 
-from penstock.core.groups.stored import Reader, UnreadableRecord
+from penstock.core.coordinators.topic import UnreadableRecord
+from penstock.core.groups.stored import Reader
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 _NAME_BYTES_MIN: Final = 2

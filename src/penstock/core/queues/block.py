@@ -1,10 +1,10 @@
-"""What a queue knows about 128 offsets: columns of numbers, some twenty bytes for each record, however many there are.
+"""The state of 128 offsets of a queue, as columns of numbers: about twenty bytes per record.
 
-An offset is untouched until somebody did something to it. ``attempts`` counts deliveries. ``until_ms`` is the end of a lease,
-the end of a wait, or for a ready record the deadline after which it is finished undelivered (0 for none). The owner is who
-has the lease or had it last. Strings lie once in the block; columns hold their index, of which 0 is none.
+A record is untouched until it is first delivered or finished. ``attempts`` counts deliveries. ``until_ms`` is the end of a lease, the
+end of a wait, or the deadline after which a ready record is finished without delivery (0 for none). The owner is the worker that has
+the lease or had it last. Each string is stored once per block; columns have its index, where 0 is none.
 
-Invariant: ``due_ms`` is at or before the earliest ``until_ms`` that somebody waits for, so a timer at ``due_ms`` misses nothing.
+Invariant: ``due_ms`` is at or before the earliest ``until_ms`` that matters, so a timer at ``due_ms`` misses nothing.
 """
 
 import sys
@@ -13,13 +13,14 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final
 
+from penstock.core.coordinators.topic import UnreadableRecord
 from penstock.types import Buffer
 
 BLOCK_BITS: Final = 7
 BLOCK_OFFSETS: Final = 1 << BLOCK_BITS
 BLOCK_MASK: Final = BLOCK_OFFSETS - 1
 ATTEMPTS_MAX: Final = 0xFFFF
-"""A record that is delivered more often stays at this number."""
+"""The counter of a record that is delivered more often stays at this number."""
 NEVER_MS: Final = 1 << 62
 
 ACK_TIMEOUT: Final = "ack_timeout"
@@ -29,16 +30,16 @@ OWNER_DISCONNECTED: Final = "owner_disconnected"
 
 _NAMES_MAX: Final = 255
 _ERROR_CHARS_MAX: Final = 4 * 1024
-"""Of all errors in a block; beyond it they are cut, so that a million records with an error each stay small."""
+"""Of all errors in a block; further errors are cut, so that a million records with an error each stay small."""
 _ERROR_CHARS_CUT: Final = 32
 _LOOK_THROUGH: Final = 32
-"""Errors after which those that are in use are sorted out."""
+"""After this many errors, those that are no longer used are removed."""
 
 assert BLOCK_OFFSETS + _LOOK_THROUGH < _NAMES_MAX, "a block has an owner and an error for each record"
 
 
 class State(IntEnum):
-    """Where a record stands, as a number of the state column."""
+    """The state of a record, as a number of the state column."""
 
     UNTOUCHED = 0
     FINISHED = 1
@@ -48,7 +49,7 @@ class State(IntEnum):
     MOVING = 5
 
 
-# Plain numbers: the columns are asked for every record.
+# Plain numbers, because the columns are read for every record.
 UNTOUCHED: Final = int(State.UNTOUCHED)
 FINISHED: Final = int(State.FINISHED)
 LEASED: Final = int(State.LEASED)
@@ -57,10 +58,11 @@ READY: Final = int(State.READY)
 MOVING: Final = int(State.MOVING)
 
 HAS_POLICY: Final = 1
-"""A flag: the record has an envelope that the queue must know."""
+"""A flag: the record has an envelope that the queue must read."""
 DELAYED: Final = 2
-"""A flag: it waits for the time that its producer wished, not for its backoff."""
+"""A flag: it waits for the time that its producer set, not for its backoff."""
 
+FINISHED_RUN: Final = bytes((FINISHED,)) * BLOCK_OFFSETS
 _FINISHED_BYTE: Final = bytes([FINISHED])
 _UNTOUCHED_BYTE: Final = bytes([UNTOUCHED])
 _ONES: Final = array("H", [1]) * BLOCK_OFFSETS
@@ -69,10 +71,6 @@ _ZERO_TIMES: Final = array("q", bytes(8 * BLOCK_OFFSETS))
 _HEAD: Final = Struct("<BqBBB")
 _VERSION: Final = 1
 _SWAP: Final = sys.byteorder == "big"
-
-
-class UnreadableBlock(ValueError):
-    """A value of a version this broker does not know, or damaged."""
 
 
 class Block:
@@ -104,7 +102,7 @@ class Block:
         self.errors: list[str] = [""]
         self.due_ms = NEVER_MS
         self.entry_ms = NEVER_MS
-        """When the timer heap will bring this block up; NEVER_MS when it will not."""
+        """The time of this block's entry in the timer heap; NEVER_MS if it has none."""
         self.in_ready_heap = False
         self.stored = False
         """Whether the state topic has a record of it."""
@@ -112,32 +110,32 @@ class Block:
     # -- reading
 
     def owner(self, at: int) -> str:
-        """Who has the lease, or had it last; empty for nobody."""
+        """The owner of the lease, or of the last one; empty if there was none."""
         return self.owners[self.owner_at[at]]
 
     def error(self, at: int) -> str | None:
-        """Why the last delivery did not end well."""
+        """Why the last delivery failed."""
         index = self.error_at[at]
         return self.errors[index] if index else None
 
     def finished_from(self, at: int) -> int:
-        """How many records from ``at`` on are finished, without a gap."""
+        """The number of consecutive finished records from ``at`` on."""
         rest = self.states[at:]
         return len(rest) - len(rest.lstrip(_FINISHED_BYTE))
 
     def count(self, state: int) -> int:
-        """How many records are in a state."""
+        """The number of records in a state."""
         return self.states.count(state)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is known of any record."""
+        """Whether all records are untouched."""
         return self.states.count(UNTOUCHED) == BLOCK_OFFSETS
 
     # -- changing
 
     def owner_index(self, owner: str) -> int:
-        """The index of an owner, which is taken in when it is not known."""
+        """The index of an owner, which is added if it is new."""
         owners = self.owners
         try:
             return owners.index(owner)
@@ -148,19 +146,19 @@ class Block:
             return len(owners) - 1
 
     def find_owner(self, owner: str) -> int:
-        """The index of an owner; 0 when it has nothing here."""
+        """The index of an owner; 0 if it is unknown."""
         try:
             return self.owners.index(owner)
         except ValueError:
             return 0
 
     def set_error(self, at: int, error: str) -> None:
-        """Remember why a delivery did not end well; a long text may be cut."""
+        """Store why a delivery failed; a long text may be cut."""
         errors = self.errors
         try:
             index = errors.index(error)
         except ValueError:
-            # Looked through only now and then: a block full of different errors is slow enough already.
+            # Only now and then, because it is slow.
             if len(errors) % _LOOK_THROUGH == 0:
                 self.error_at[at] = 0
                 self.errors = errors = self._drop_unused(errors, self.error_at)
@@ -189,7 +187,7 @@ class Block:
         return kept
 
     def lease_fresh(self, start: int, stop: int, owner: str, until_ms: int) -> None:
-        """Lease untouched records for the first time, all of a run at once."""
+        """Lease a run of untouched records for the first time."""
         length = stop - start
         self.states[start:stop] = bytes((LEASED,)) * length
         self.flags[start:stop] = bytes(length)
@@ -200,7 +198,7 @@ class Block:
         self.due_ms = min(self.due_ms, until_ms)
 
     def lease(self, at: int, owner: str, until_ms: int) -> int:
-        """Lease one record once more; returns its attempts, this one too."""
+        """Lease one record again; returns its attempts, including this one."""
         attempts = min(self.attempts[at] + 1, ATTEMPTS_MAX)
         self.states[at] = LEASED
         self.attempts[at] = attempts
@@ -210,7 +208,7 @@ class Block:
         return attempts
 
     def renew(self, at: int, until_ms: int) -> None:
-        """The same lease, until another time."""
+        """Change the end of a lease."""
         self.until_ms[at] = until_ms
         self.due_ms = min(self.due_ms, until_ms)
 
@@ -221,14 +219,14 @@ class Block:
         self.due_ms = min(self.due_ms, until_ms)
 
     def make_ready(self, at: int, deadline_ms: int) -> None:
-        """Deliver as soon as somebody asks, unless the deadline (0 for none) passes before."""
+        """Let the record be delivered, unless the deadline (0 for none) passes before."""
         self.states[at] = READY
         self.until_ms[at] = deadline_ms
         if deadline_ms:
             self.due_ms = min(self.due_ms, deadline_ms)
 
     def forget(self, at: int) -> None:
-        """As if nothing had ever happened to the record."""
+        """Make the record untouched again."""
         self.states[at] = UNTOUCHED
         self.flags[at] = 0
         self.attempts[at] = 0
@@ -237,7 +235,7 @@ class Block:
         self.error_at[at] = 0
 
     def due_at(self, now_ms: int) -> list[int]:
-        """The places whose time has come; ``due_ms`` is set right for the others."""
+        """The places that are due; ``due_ms`` is set for the others."""
         found: list[int] = []
         due_ms = NEVER_MS
         until = self.until_ms
@@ -255,9 +253,9 @@ class Block:
         return found
 
     def set_back(self, by_ms: int) -> None:
-        """It was written by a clock that is so far ahead of this one: leases and backoffs end so much sooner.
+        """The block was written by a clock that is this far ahead: leases and backoffs end earlier by as much.
 
-        What the record itself says (the time it is to wait for, its deadline) is by its producer's clock, and stays.
+        Times in the record itself (its delay, its deadline) are by its producer's clock, and stay.
         """
         for at, state in enumerate(self.states):
             if state == LEASED or (state == WAITING and not self.flags[at] & DELAYED):
@@ -267,14 +265,14 @@ class Block:
     # -- storing
 
     def encode(self, base: int, lowest: int) -> bytes | None:
-        """The block from place ``lowest`` on as a value of the state topic; None when nothing is known of these records.
+        """The block from place ``lowest`` on as a value of the state topic; None if all of these records are untouched.
 
-        ``base`` is the offset that the group had committed: one that is less when the block is read again tells that
-        somebody made the group go back since.
+        ``base`` is the group's committed offset. If the committed offset is lower when the block is loaded, the group was reset
+        to an earlier offset meanwhile.
 
         Layout, little-endian: version u8, base i64, first place u8, number of records u8, whether details follow u8; the states;
         with details the flags u8, attempts u16, until i64, owner u8 and error u8 of each; then owners and errors: number u8 and
-        for each length u16 and UTF-8. The index 0 stands for none and is not stored.
+        for each length u16 and UTF-8. The index 0 means none and is not stored.
         """
         states = self.states
         known = states[lowest:].lstrip(_UNTOUCHED_BYTE)
@@ -299,16 +297,16 @@ class Block:
 
 
 def decode_block(data: Buffer) -> tuple[Block, int]:
-    """The block and its base. UnreadableBlock when it cannot be one."""
+    """The block and its base, or UnreadableRecord."""
     view = memoryview(data)
     if len(view) < _HEAD.size:
-        raise UnreadableBlock("the value ends early")
+        raise UnreadableRecord("The value ends too early")
     version, base, first, length, details = _HEAD.unpack_from(view)
     if version != _VERSION:
-        raise UnreadableBlock(f"version {version} is not known")
+        raise UnreadableRecord(f"The version {version} is unknown")
     stop = first + length
     if stop > BLOCK_OFFSETS or len(view) < _HEAD.size + length * (14 if details else 1):
-        raise UnreadableBlock(f"{length} records from place {first} do not fit")
+        raise UnreadableRecord(f"{length} records from place {first} do not fit")
     block = Block()
     at = _HEAD.size
     block.states[first:stop] = view[at : at + length]
@@ -327,13 +325,13 @@ def decode_block(data: Buffer) -> tuple[Block, int]:
         at = _take_names(view, at, block.owners)
         at = _take_names(view, at, block.errors)
     if at != len(view):
-        raise UnreadableBlock("bytes follow the last field")
+        raise UnreadableRecord("Bytes follow the last field")
     if (
         max(block.states) > MOVING
         or max(block.owner_at) >= len(block.owners)
         or max(block.error_at) >= len(block.errors)
     ):
-        raise UnreadableBlock("a column has a number that means nothing")
+        raise UnreadableRecord("A column has an invalid number")
     block.due_at(-1)
     block.stored = True
     return block, base
@@ -356,17 +354,17 @@ def _put_names(parts: list[bytes | bytearray], names: list[str]) -> None:
 
 def _take_names(view: memoryview, at: int, names: list[str]) -> int:
     if at >= len(view):
-        raise UnreadableBlock("the value ends before its names")
+        raise UnreadableRecord("The value ends before its names")
     count = view[at]
     at += 1
     for _ in range(count):
         length = int.from_bytes(view[at : at + 2], "little")
         at += 2
         if at + length > len(view):
-            raise UnreadableBlock("the value ends in the middle of a name")
+            raise UnreadableRecord("The value ends in the middle of a name")
         try:
             names.append(sys.intern(str(view[at : at + length], "utf-8", "surrogatepass")))
         except UnicodeDecodeError as error:
-            raise UnreadableBlock("a name is not UTF-8") from error
+            raise UnreadableRecord("A name is not UTF-8") from error
         at += length
     return at

@@ -1,4 +1,4 @@
-"""What the queues of a node share: the logs, the clock, the timers, and the end of the turn."""
+"""What the queues of a node share: logs, clock, timers, and the work at the end of a turn."""
 
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from penstock.core.queues.upkeep import Upkeep
 
 LOOK_AHEAD: Final = -1
-"""In a timer, instead of a block's number: a deadline of a record that was looked at ahead."""
+"""In a timer, instead of a block's number: the deadline of a record after the cursor."""
 
 _TIMERS_SPARE: Final = 4096
 _LOOK_MS: Final = 5
-"""How soon new records are looked at for deadlines: at most so often while more and more arrive."""
+"""The interval at which new records are checked for deadlines while more arrive."""
 
 
 class Context:
-    """Made by the door, which sets what is not set here."""
+    """Created by :class:`~penstock.core.queues.upkeep.Upkeep`, which sets the other parts."""
 
     state_log: StateLog
     floors: Floors
@@ -44,32 +44,32 @@ class Context:
         self.meters: Final[Meters] = broker.meters
         self.cache: Final = RecordCache()
         self.deadlines: Final = Deadlines()
-        """Of calls that wait; monotonic time."""
+        """Of waiting calls, in monotonic time."""
         self.deadlines.on_sooner = broker.wake_at
         self.to_dispatch: dict[Queue, None] = {}
-        """Queues that may have something to hand out at the end of this turn."""
+        """Queues that may have records to deliver at the end of this turn."""
         self.to_look: dict[QueuePartition, Queue] = {}
-        """Partitions whose next records were not looked at for deadlines; :meth:`look` adds them."""
+        """Partitions whose next records were not checked for deadlines; :meth:`look` adds them."""
         self._timers: list[tuple[int, int, QueuePartition, int, Queue]] = []
         self._timers_max = _TIMERS_SPARE
         self._sequence = 0
         self.lost: dict[int, None] = {}
-        """Partitions of the state topic in which an append failed: memory may be ahead of the log until they are loaded again."""
+        """Partitions of the state topic with a failed append: memory may be ahead of the log until they are loaded again."""
         self.scheduled = False
 
     @property
     def in_cluster(self) -> bool:
-        """Whether other nodes may lead what queues read, and work for groups that this one worked for."""
+        """Whether other nodes may lead the partitions that queues read, or coordinate groups that this node coordinated."""
         return not self.broker.is_alone
 
     def schedule(self) -> None:
-        """Have the end of this turn look after queues."""
+        """Call :meth:`end_turn` at the end of this turn."""
         if not self.scheduled:
             self.scheduled = True
             self._flusher.gather(self.end_turn)
 
     def end_turn(self) -> None:
-        """Hand out what there is, then append all that changed."""
+        """Deliver records, then append all changes."""
         self.scheduled = False
         for state_partition in list(self.lost):
             del self.lost[state_partition]
@@ -80,20 +80,20 @@ class Context:
         self.mover.flush()
         self.floors.flush()
         for state_partition in list(self.lost):
-            # What changed is based on what was lost.
+            # The changes are based on state that was lost.
             self.state_log.refuse(state_partition)
         self.state_log.flush()
 
     # -- timers, by wall time: leases outlive the process
 
     def arm(self, queue: "Queue", partition: QueuePartition, number: int, block: Block) -> None:
-        """See to it that the block is looked at when its first record is due."""
+        """Set a timer for the first record of the block that is due."""
         if block.due_ms < block.entry_ms:
             block.entry_ms = block.due_ms
             self._push(block.due_ms, partition, number, queue)
 
     def arm_look(self, queue: "Queue", partition: QueuePartition, due_ms: int) -> None:
-        """The same for a deadline ahead of the cursor."""
+        """The same for a deadline after the cursor."""
         if due_ms < partition.look_entry_ms:
             partition.look_entry_ms = due_ms
             self._push(due_ms, partition, LOOK_AHEAD, queue)
@@ -102,7 +102,7 @@ class Context:
         self._sequence += 1
         timers = self._timers
         if len(timers) >= self._timers_max:
-            # Long leases that were acked early leave entries of no use.
+            # Long leases that were acked early leave useless entries.
             timers[:] = [entry for entry in timers if _is_live(*entry)]
             heapify(timers)
             self._timers_max = max(_TIMERS_SPARE, 2 * len(timers))
@@ -112,31 +112,31 @@ class Context:
             self.broker.wake_at(clock.monotonic_ms() + max(0, due_ms - clock.now_ms()))
 
     def look(self, queue: "Queue", partition: QueuePartition) -> None:
-        """Have the clock look at the next records of the partition for deadlines, those of a few turns together."""
+        """Check the next records of the partition for deadlines soon, those of a few turns together."""
         if not self.to_look:
             self.broker.wake_at(self.clock.monotonic_ms() + _LOOK_MS)
         self.to_look[partition] = queue
 
     def arm_again(self, queue: "Queue", partition: QueuePartition, number: int, due_ms: int) -> None:
-        """A block whose time has come cannot be looked at yet."""
+        """Set the timer again for a block that is due and cannot be processed yet."""
         block = partition.blocks.get(number)
         if block is not None:
             block.entry_ms = due_ms
             self._push(due_ms, partition, number, queue)
 
     def drop_dead(self) -> None:
-        """Queues are no more: nothing of them is kept."""
+        """Drop everything of closed queues."""
         self.to_dispatch = {queue: None for queue in self.to_dispatch if queue.alive}
         self.to_look = {part: queue for part, queue in self.to_look.items() if queue.alive}
         self._timers = [entry for entry in self._timers if entry[-1].alive]
         heapify(self._timers)
 
     def next_due_ms(self) -> int:
-        """Wall time at which a timer is due, perhaps for nothing."""
+        """Wall time of the next timer, which may turn out to be unused."""
         return self._timers[0][0] if self._timers else NEVER_MS
 
     def pop_due(self, now_ms: int) -> "tuple[Queue, QueuePartition, int] | None":
-        """The next block, or look ahead, whose time has come."""
+        """The next block, or :data:`LOOK_AHEAD`, that is due."""
         timers = self._timers
         while timers and timers[0][0] <= now_ms:
             due_ms, _, partition, number, queue = heappop(timers)

@@ -1,8 +1,8 @@
-"""Handing the records of a queue to its workers, fairly.
+"""Distributes the records of a queue to its workers, fairly.
 
-Per partition what is to be delivered again goes first, oldest first, then what was never touched, in order. Among takers with
-credit, and among partitions, turns are taken in small portions. A delivery leaves once its lease is written; in a cluster, once it is
-committed: a node that does not know yet that another works for the group would deliver what was acked there.
+In each partition, records that are delivered again come first, oldest first, and then untouched records, in order. Takers with credit
+take turns in small portions, and so do partitions. A record is sent once its lease is written; in a cluster, once it is committed:
+otherwise a node that is no longer the group's coordinator could deliver records that were acked at the new one.
 """
 
 from collections import deque
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from penstock.core.queues.queue import Queue
 
 PORTION: Final = 32
-"""Records that one taker gets before the next one's turn."""
+"""Records that one taker gets before the next one."""
 PORTION_ALONE: Final = 256
-"""The same when nobody else waits."""
+"""The same if no other taker waits."""
 _RETRY_MS: Final = 2_000
-"""After which records that could not be read are tried again."""
+"""After which records that could not be read are read again."""
 _COPY_RETRY_MS: Final = 100
-"""The same for those that are not here yet."""
+"""The same for records that are not on this node yet."""
 _PASSES_MAX: Final = 500
-"""Records that a turn may pass over without handing them out, some milliseconds of work: a million that wait hold nobody up."""
+"""Records that a turn may skip, some milliseconds of work: a million delayed records do not block other work."""
 
 
 class _Take(NamedTuple):
-    """One portion on its way to a taker."""
+    """One portion for a taker."""
 
     taker: Taker
     limit: int
@@ -49,34 +49,34 @@ class _Take(NamedTuple):
 
 
 class Dispatcher:
-    """Serves those who want records of one queue."""
+    """Delivers the records of one queue."""
 
     def __init__(self, queue: "Queue") -> None:
         self._queue: Final = queue
         self._context: Final = queue.context
         self._retry: Final = Timer(queue.wake)
         self._passes = _PASSES_MAX
-        """Records that this turn may still pass over."""
+        """Records that this turn may still skip."""
 
     def close(self) -> None:
-        """Hand out nothing more."""
+        """Deliver no more records."""
         self._context.deadlines.cancel(self._retry)
 
     # -- takers
 
     def add(self, taker: Taker) -> None:
-        """Somebody wants records."""
+        """Add a taker."""
         self._queue.takers.append(taker)
         self._queue.wake()
 
     def remove_poll(self, poll: Poll) -> None:
-        """A call has its answer or wants none."""
+        """A call is answered or cancelled."""
         self._context.deadlines.cancel(poll.timer)
         if poll in self._queue.takers:
             self._queue.takers.remove(poll)
 
     def add_worker(self, worker: Worker) -> None:
-        """A stream begins: what its owner holds and no open stream has goes to it first."""
+        """A stream begins. Records that its owner holds and no open stream has are sent to it first."""
         with_others = {lease for other in self._streams_of(worker.owner) for lease in other.leases()}
         for part in self._queue.partitions:
             for offset in part.held_by(worker.owner):
@@ -86,7 +86,7 @@ class Dispatcher:
         self.add(worker)
 
     def remove_worker(self, worker: Worker, released: Iterable[Lease], kept: Iterable[Lease]) -> None:
-        """A stream has ended. Of its leases some are released; another open stream of its owner gets the others again."""
+        """A stream ended. Some of its leases are released; another open stream of its owner gets the others again."""
         if worker in self._queue.takers:
             self._queue.takers.remove(worker)
         if not self._queue.alive:
@@ -104,7 +104,7 @@ class Dispatcher:
         return (taker for taker in self._queue.takers if isinstance(taker, Worker) and taker.owner == owner)
 
     def holds(self, owner: str, index: int, offset: int, attempts: int) -> bool:
-        """Whether a record is still leased by this very delivery."""
+        """Whether the lease of this delivery still exists."""
         part = self._queue.partitions[index]
         block = part.blocks.get(offset >> BLOCK_BITS)
         at = offset & BLOCK_MASK
@@ -116,10 +116,10 @@ class Dispatcher:
             and block.owner(at) == owner
         )
 
-    # -- handing out
+    # -- delivering
 
     def dispatch(self) -> None:
-        """Give takers with credit what there is, within the bound on records in flight."""
+        """Give records to takers with credit, up to the limit on records in flight."""
         if not self._queue.alive:
             return
         context = self._context
@@ -151,7 +151,7 @@ class Dispatcher:
         return self._context.broker.partition(QUEUE_STATE_TOPIC, self._queue.state_partition)
 
     def _can_lease(self) -> bool:
-        """Whether a lease would be committed: with too few replicas in sync nothing is handed out, and no caller is held up."""
+        """Whether a lease would be committed. Otherwise nothing is delivered, and it is tried again soon."""
         try:
             self.check_can_lease()
         except PenstockError:
@@ -160,7 +160,7 @@ class Dispatcher:
         return True
 
     def _send_again(self, worker: Worker, now_ms: int) -> list[Delivery]:
-        """The leases of the worker's owner that no stream has, as far as the worker has room."""
+        """The leases of the worker's owner that no stream has, as many as the worker has room for."""
         room = worker.room()
         if room <= 0:
             return []
@@ -189,12 +189,12 @@ class Dispatcher:
         return again
 
     def _deliver_again(self, part: QueuePartition, worker: Worker, lease: Lease, now_ms: int) -> Delivery | None:
-        """The same attempt, until the same end: a worker that dies of a record and comes back at once must run out of attempts. None when
-        the lease has ended.
+        """The same attempt with the same expiry, so that a worker that crashes on a record and reconnects runs out of attempts.
 
-        The block is stored again, though nothing changed: what is committed shows that this node still works for the group.
+        None if the lease has ended. The block is stored again although it has not changed: the commit shows that this node still
+        coordinates the group.
         """
-        index, offset, attempts = lease
+        _, offset, attempts = lease
         at = offset & BLOCK_MASK
         if not self.holds(worker.owner, *lease) or part.block_of(offset).until_ms[at] <= now_ms:
             return None
@@ -205,11 +205,15 @@ class Dispatcher:
             self._queue.finish(part, (offset,))
             self._passes -= 1
             return None
-        until_ms = block.until_ms[at]
         self._queue.changed(part, offset >> BLOCK_BITS, block)
-        _, timestamp, key, value, headers = record
+        return self._delivery(part, record, attempts, block.error(at), block.until_ms[at])
+
+    def _delivery(
+        self, part: QueuePartition, record: Record, attempts: int, last_error: str | None, until_ms: int
+    ) -> Delivery:
+        offset, timestamp, key, value, headers = record
         return Delivery(
-            self._queue.topic, index, offset, attempts, key, value, headers, timestamp, block.error(at), until_ms
+            self._queue.topic, part.index, offset, attempts, key, value, headers, timestamp, last_error, until_ms
         )
 
     def _share(self, now_ms: int) -> dict[Taker, list[Delivery]]:
@@ -228,7 +232,7 @@ class Dispatcher:
             out: list[Delivery] = []
             self._fill(_Take(taker, min(wanted, most, room), now_ms, now_ms + taker.lease_ms, out))
             if not out:
-                # There may still be something that another one is to get.
+                # Another taker may still get something.
                 idle += 1
                 continue
             idle = 0
@@ -250,7 +254,7 @@ class Dispatcher:
                 part.damage = None
             except PenstockError as error:
                 self._stall(part, error)
-            # To the end of the line while there may be more: the other partitions come first.
+            # To the end while there may be more: the other partitions come first.
             del self._queue.active[part]
             is_enough = len(take.out) >= take.limit or self._passes <= 0
             if left or is_enough:
@@ -269,13 +273,13 @@ class Dispatcher:
             )
         if part.retry is None:
             part.retry = Timer(partial(self._queue.wake_partition, part))
-        # The disk, or a person, may make it good, and nobody says so.
+        # The disk may recover, or a person may repair it, without notice.
         self._context.deadlines.set(
             part.retry, self._context.clock.monotonic_ms() + (_RETRY_MS if is_here else _COPY_RETRY_MS)
         )
 
     def _take_ready(self, part: QueuePartition, take: _Take) -> bool:
-        """Deliver again what was delivered before; whether something is left for another taker."""
+        """Deliver records again; returns whether some are left for another taker."""
         taker, limit, now_ms, until_ms, out = take
         before = len(out)
         left = False
@@ -294,21 +298,7 @@ class Dispatcher:
             attempts = block.lease(at, taker.owner, until_ms)
             part.leased += 1
             self._queue.changed(part, offset >> BLOCK_BITS, block)
-            _, timestamp, key, value, headers = record
-            out.append(
-                Delivery(
-                    self._queue.topic,
-                    part.index,
-                    offset,
-                    attempts,
-                    key,
-                    value,
-                    headers,
-                    timestamp,
-                    last_error,
-                    until_ms,
-                )
-            )
+            out.append(self._delivery(part, record, attempts, last_error, until_ms))
         again = sum(delivery.attempts > 1 for delivery in out[before:])
         if again:
             self._context.meters.redeliveries.add(self._queue.labels, again)
@@ -328,7 +318,7 @@ class Dispatcher:
             self._take_piece(part, piece, offset, take)
 
     def _take_piece(self, part: QueuePartition, piece: Piece, offset: int, take: _Take) -> None:
-        """Lease the untouched records of a piece from ``offset`` on; plain ones in runs, for they are nearly all."""
+        """Lease the untouched records of a piece from ``offset`` on; plain records, which are nearly all, in runs."""
         taker, limit, _, until_ms, out = take
         topic, index, blocks = self._queue.topic, part.index, part.blocks
         run = expected = offset
@@ -342,7 +332,7 @@ class Dispatcher:
             if place != expected or is_touched or is_special:
                 self._lease_run(part, run, expected, taker.owner, until_ms)
                 if place != expected:
-                    # Compaction left a gap: there is nothing to work.
+                    # Compaction left a gap without records.
                     self._queue.finish_gap(part, expected, place)
                 run = place + 1
                 if is_special and not is_touched:
@@ -373,9 +363,9 @@ class Dispatcher:
             start = end
 
     def _take_special(self, part: QueuePartition, record: Record, take: _Take) -> None:
-        """A record that says how it wants to be worked."""
-        offset, timestamp, key, value, headers = record
-        envelope = read_envelope(headers)
+        """Lease a record with an envelope."""
+        offset = record.offset
+        envelope = read_envelope(record.headers)
         if self._queue.ends_on_sight(envelope, take.now_ms):
             self._queue.finish(part, (offset,))
             self._passes -= 1
@@ -391,13 +381,11 @@ class Dispatcher:
             block.flags[at] = HAS_POLICY
             block.lease(at, take.taker.owner, take.until_ms)
             part.leased += 1
-            take.out.append(
-                Delivery(self._queue.topic, part.index, offset, 1, key, value, headers, timestamp, None, take.until_ms)
-            )
+            take.out.append(self._delivery(part, record, 1, None, take.until_ms))
         self._queue.changed(part, offset >> BLOCK_BITS, block)
 
     def _leave(self, taker: Taker, deliveries: list[Delivery], reason: Reason | None) -> None:
-        """The leases are written: the records may be seen."""
+        """The leases are written, or failed: deliver the records."""
         if reason is not None:
             taker.refuse(deliveries)
         elif taker.attached:
@@ -410,7 +398,7 @@ class Dispatcher:
                     self._queue.failures.give_back(self._queue.partitions[delivery.partition], delivery.offset)
 
     def _leave_again(self, worker: Worker, deliveries: list[Delivery], reason: Reason | None) -> None:
-        """The same for records that their owner had already: they stay leased when the stream has ended meanwhile."""
+        """The same for records that their owner had already, which stay leased if the stream has ended."""
         if reason is not None:
             worker.refuse(deliveries)
         elif worker.attached:

@@ -1,7 +1,7 @@
-"""What a record says about how it wants to be worked: headers that any producer may set, in ASCII text.
+"""The envelope of a record: headers in ASCII text by which its producer sets delay, deadline, attempts and so on.
 
-A header that cannot be understood is ignored: a record must not become undeliverable by its headers. Numbers are decimal and
-not negative. Names without a number are for whoever reads the record; the queue only carries them.
+An invalid header is ignored: headers must not make a record undeliverable. Numbers are decimal and not negative. The queue does not
+use all of these headers; some are for the worker.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ PARTITION_OVERRIDE: Final = "penstock.partition_override"
 DEADLINE: Final = "penstock.deadline"
 
 MOVE_ID: Final = "penstock.move_id"
-"""Set by the broker on a record that it moved from another topic; tells after a crash that the move was done."""
+"""Set by the broker on a record that it moved from another topic; after a crash it shows that the move was done."""
 
 ORIGINAL_TOPIC: Final = "original_topic"
 ORIGINAL_PARTITION: Final = "original_partition"
@@ -36,22 +36,22 @@ LAST_ERROR: Final = "last_error"
 ROUTED_AT_MS: Final = "routed_at_ms"
 
 REDRIVEN_FROM: Final = "redriven_from"
-"""On a record that came back from the dead letters: which one it was."""
+"""On a redriven record: the dead letter that it was."""
 FOR_GROUP: Final = "penstock.for_group"
-"""On the same: the group that it failed in. The queues of other groups, which may have done it long ago, pass it over."""
+"""On the same: the group in which it failed. The queues of other groups, which may have finished it long ago, skip it."""
 
 DEAD_LETTER_HEADERS: Final = frozenset(
     {ORIGINAL_TOPIC, ORIGINAL_PARTITION, ORIGINAL_OFFSET, ORIGINAL_GROUP, ATTEMPTS, LAST_ERROR, ROUTED_AT_MS, MOVE_ID}
 )
-"""What a dead letter has beyond the record it was."""
+"""Headers that a dead letter has in addition to those of the original record."""
 
 _NUMBER_CHARS_MAX: Final = 15
-"""Beyond it no time in milliseconds makes sense, and all that is below fits 64 bits."""
+"""A longer number is no useful time in milliseconds; all shorter ones fit 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Envelope:
-    """All of them, understood. None where the record does not say."""
+    """The values of these headers; None if a record does not have one."""
 
     not_before_ms: int | None = None
     deadline_ms: int | None = None
@@ -95,12 +95,12 @@ _POLICY: Final = frozenset(
 
 
 def has_policy(headers: Headers) -> bool:
-    """Whether the queue has to know this record's envelope at all."""
+    """Whether the queue must read this record's envelope."""
     return any(name in _POLICY for name, _ in headers)
 
 
 def read_envelope(headers: Headers) -> Envelope:
-    """What the headers say; of a name that comes twice the last one counts."""
+    """The envelope in the headers; the last header of a name counts."""
     numbers: dict[str, int] = {}
     texts: dict[str, str] = {}
     for name, value in headers:
@@ -119,7 +119,7 @@ def read_envelope(headers: Headers) -> Envelope:
 
 
 def write_envelope(envelope: Envelope) -> Headers:
-    """The headers of what is set."""
+    """The headers of an envelope."""
     return tuple(
         (header, str(value).encode())
         for names in (_NUMBERS, _TEXTS)

@@ -1,7 +1,7 @@
-"""What becomes of a record whose delivery did not end with an ack, and what the clock does to records that wait.
+"""Failed deliveries: retries, backoff, dead letters, and deadlines.
 
-A record is delivered again at once, or after its backoff, or goes to the dead letters when it has had its attempts; past its
-deadline it is finished. All of this runs by the clock, whether or not a worker is there.
+A record is delivered again at once or after its backoff, or becomes a dead letter after its last attempt; after its deadline it is
+finished. All of this happens with and without connected workers.
 """
 
 from heapq import heapify, heappop, heappush
@@ -28,19 +28,19 @@ if TYPE_CHECKING:
     from penstock.core.queues.queue import Queue
 
 LOOK_AHEAD_RECORDS: Final = 1000
-"""How far ahead of the cursor deadlines are known."""
+"""How far after the cursor deadlines are known."""
 _DOUBLINGS_MAX: Final = 40
 
 
 class Failures:
-    """The rules of delivering again, for one queue."""
+    """The failed deliveries of one queue."""
 
     def __init__(self, queue: "Queue") -> None:
         self._queue: Final = queue
         self._context: Final = queue.context
 
     def fail(self, part: QueuePartition, offset: int, error: str, *, backs_off: bool) -> None:
-        """A delivery ended without an ack, for this reason."""
+        """A delivery failed with this error."""
         number = offset >> BLOCK_BITS
         block = part.blocks[number]
         at = offset & BLOCK_MASK
@@ -66,21 +66,21 @@ class Failures:
             self._queue.changed(part, number, block)
         else:
             self.make_ready(part, offset, block, envelope)
-        # There is room within the bound on records in flight, even if this record itself waits.
+        # Another record may be in flight now, even if this one waits.
         self._queue.wake()
 
     def _backoff_ms(self, envelope: Envelope, attempts: int) -> int:
         settings = self._context.settings
         backoff_ms = envelope.backoff_ms
         if backoff_ms is None:
-            # A record that brings its own limit of attempts and no backoff wants none.
+            # A record with its own limit of attempts and no backoff has none.
             backoff_ms = settings.backoff_ms if envelope.max_attempts is None else 0
         cap_ms = settings.max_backoff_ms if envelope.max_backoff_ms is None else envelope.max_backoff_ms
         wait_ms = backoff_ms << min(max(attempts - 1, 0), _DOUBLINGS_MAX)
         return min(wait_ms, cap_ms) if cap_ms else min(wait_ms, 1 << 53)
 
     def make_ready(self, part: QueuePartition, offset: int, block: Block, envelope: Envelope | None) -> None:
-        """Deliver the record as soon as somebody can take it."""
+        """Let the record be delivered."""
         number = offset >> BLOCK_BITS
         block.make_ready(offset & BLOCK_MASK, 0 if envelope is None else envelope.deadline_ms or 0)
         block.flags[offset & BLOCK_MASK] &= ~DELAYED
@@ -89,21 +89,21 @@ class Failures:
         self._queue.wake_partition(part)
 
     def give_back(self, part: QueuePartition, offset: int) -> None:
-        """Nobody got the record after all, so the delivery does not count."""
+        """Undo a delivery that no worker received: it does not count as an attempt."""
         block = part.blocks[offset >> BLOCK_BITS]
         part.leased -= 1
         block.attempts[offset & BLOCK_MASK] -= 1
         self.make_ready(part, offset, block, self._queue.envelope(part, offset, block))
 
     def release(self, part: QueuePartition, offset: int) -> None:
-        """End a lease whose worker has gone and asked for this. The delivery does not count; an earlier error stays."""
+        """End a lease with its worker's stream. The delivery does not count as an attempt; an earlier error stays."""
         block = part.blocks[offset >> BLOCK_BITS]
         if block.error(offset & BLOCK_MASK) is None:
             block.set_error(offset & BLOCK_MASK, OWNER_DISCONNECTED)
         self.give_back(part, offset)
 
     def due(self, part: QueuePartition, number: int, now_ms: int) -> None:
-        """The clock has reached records of a block: leases run out, waits end, deadlines pass."""
+        """Records of a block are due: leases expire, waits end, deadlines pass."""
         block = part.blocks[number]
         timeouts = 0
         for at in block.due_at(now_ms):
@@ -123,18 +123,18 @@ class Failures:
             elif block.states[at] == WAITING:
                 self.make_ready(part, offset, block, envelope)
             else:
-                # Its deadline cannot be read any more: it stays ready, without one.
+                # Its deadline can no longer be read: it stays ready, without one.
                 block.make_ready(at, envelope.deadline_ms or 0)
         if timeouts:
             self._context.meters.lease_timeouts.add(self._queue.labels, timeouts)
         self._context.arm(self._queue, part, number, block)
 
-    # -- deadlines of records that nobody has touched
+    # -- deadlines of untouched records
 
     def look_ahead(self, part: QueuePartition, now_ms: int) -> None:
-        """Find the deadlines of the next records, and finish those that are over, though nobody may be there to take them."""
+        """Find the deadlines of the next records, and finish those that have passed, even without workers."""
         if self._queue.group == REDRIVE_GROUP:
-            # A dead letter stays open until a person decides, however old it is.
+            # A dead letter stays open until a person redrives or purges it.
             return
         try:
             self._queue.follow_start(part)
@@ -153,16 +153,16 @@ class Failures:
                 offset = piece.next_offset
             part.looked = max(offset, part.looked)
             if len(part.deadlines) > 2 * LOOK_AHEAD_RECORDS:
-                # Most of them were handed out meanwhile; those in the window are kept.
+                # Most of these records were delivered meanwhile; those after the cursor are kept.
                 part.deadlines = [entry for entry in part.deadlines if entry[1] >= part.cursor]
                 heapify(part.deadlines)
         except PenstockError:
-            # Whoever comes to these records reports it.
+            # The dispatcher reports it when it reads these records.
             return
         self.pass_deadlines(part, now_ms)
 
     def pass_deadlines(self, part: QueuePartition, now_ms: int) -> None:
-        """Finish untouched records whose deadline is over."""
+        """Finish untouched records whose deadline has passed."""
         deadlines = part.deadlines
         over: list[int] = []
         while deadlines and deadlines[0][0] <= now_ms:
@@ -172,12 +172,12 @@ class Failures:
         if over:
             self._context.meters.deadline_exceeded.add(self._queue.labels, len(over))
             self._queue.finish(part, over)
-            # The floor may have moved, and the window with it.
+            # The floor may have moved, and with it the records that are checked.
             self._context.look(self._queue, part)
         if deadlines:
             self._context.arm_look(self._queue, part, deadlines[0][0])
 
 
 def before_deadline(until_ms: int, envelope: Envelope) -> int:
-    """A wait that ends no later than the record's deadline."""
+    """The end of a wait, or the record's deadline if that is earlier."""
     return until_ms if envelope.deadline_ms is None else min(until_ms, envelope.deadline_ms)

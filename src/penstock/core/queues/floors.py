@@ -1,10 +1,10 @@
-"""Storing the floors of queues: each is its group's committed offset, so every tool and every API sees the same.
+"""Stores the floors of queues as the committed offsets of their groups, so that all tools and APIs show the same.
 
-At most one commit is under way for a partition; when it is done, the floor as it is by then is next. So a thousand acks in a
-row cost as many commits as the disk can do, and the last one counts.
+At most one commit per partition is in flight; when it is done, the present floor is committed next. So a thousand acks in a row cost
+only as many commits as the disk can do.
 
-While too few replicas are in sync, a floor waits, and the acks that wait for it: what is stored elsewhere waits for the same. Memory is sound then,
-because nothing was tried. A commit that was tried and failed is another matter: see ``Upkeep.lose``.
+While too few replicas are in sync, a floor waits, and the acks that wait for it. Memory is correct then, because nothing was tried.
+For a commit that failed, see ``Upkeep.lose``.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,7 @@ _REPLICAS_RETRY_MS: Final = 100
 
 
 class Floors:
-    """The commits of all queues."""
+    """The floors of all queues."""
 
     def __init__(self, context: "Context") -> None:
         self._context = context
@@ -36,28 +36,28 @@ class Floors:
         self._retry = Timer(context.schedule)
 
     def moved(self, partition: QueuePartition) -> None:
-        """The floor is not what is stored."""
+        """The floor differs from the stored one."""
         self._moved[partition] = None
         self._context.schedule()
 
     def refresh(self, partition: QueuePartition) -> None:
-        """The floor stays, but its commit grows old and must not expire."""
+        """Commit the floor again, so that the commit does not expire."""
         self._stale.add(partition)
         self.moved(partition)
 
     def when_stored(self, partition: QueuePartition, done: StoredDone) -> None:
-        """Tell ``done`` once the floor as it is now is committed."""
+        """Call ``done`` once the present floor is committed."""
         partition.floor_waiting.append((partition.floor, done))
         self.moved(partition)
 
     def forget(self, partitions: Iterable[QueuePartition]) -> None:
-        """Their queue is no more."""
+        """Their queue is closed."""
         for partition in partitions:
             self._moved.pop(partition, None)
             self._stale.discard(partition)
 
     def flush(self) -> None:
-        """Begin to store what moved in this turn."""
+        """Commit the floors that moved in this turn."""
         moved, self._moved = self._moved, {}
         for partition in moved:
             self._commit(partition)
@@ -69,7 +69,7 @@ class Floors:
             release(partition, partition.floor)
             return
         if partition.state_partition in self._context.lost:
-            # The floor in memory may lie above what is stored. Loading the state again says where it is.
+            # The floor in memory may be above the stored one. It is known once the state is loaded again.
             return
         if not self._groups.can_store(partition.queue.group):
             self._moved[partition] = None
@@ -106,7 +106,7 @@ class Floors:
 
 
 def release(partition: QueuePartition, floor: int) -> None:
-    """Tell those who wait for this floor, or for a lesser one, that it is stored."""
+    """Answer the callers that wait for this floor or a lower one."""
     waiting = partition.floor_waiting
     if not waiting:
         return

@@ -1,6 +1,6 @@
-"""The idempotency keys that a group has finished: a later record with such a key is finished on sight.
+"""The idempotency keys that a group has finished: a later record with the same key is finished without delivery.
 
-Bounded in time by the settings and in number here. All are kept for the same time, so the oldest is the first to go.
+Keys are kept for a time (see the settings), and there is a limit on their number. All are kept equally long, so the oldest expires first.
 """
 
 from typing import Final
@@ -23,8 +23,8 @@ class FinishedKeys:
         return len(self._until_ms)
 
     def remember(self, key: IdempotencyKey, until_ms: int) -> IdempotencyKey | None:
-        """A record with this key was finished; returns a key that had to go for it."""
-        # Behind the others, also when it is known: the order is the order of forgetting.
+        """A record with this key was finished; returns the key that was dropped for it, if any."""
+        # Moved to the end if it is known: the order is the order of expiry.
         self._until_ms.pop(key, None)
         self._until_ms[key] = until_ms
         if len(self._until_ms) <= self._keys_max:
@@ -34,12 +34,12 @@ class FinishedKeys:
         return oldest
 
     def has(self, key: IdempotencyKey, now_ms: int) -> bool:
-        """Whether a record with this key was finished, not too long ago."""
+        """Whether a record with this key was finished and the key has not expired."""
         until_ms = self._until_ms.get(key)
         return until_ms is not None and until_ms > now_ms
 
     def expire(self, now_ms: int, count_max: int) -> list[IdempotencyKey]:
-        """Forget what has had its time, at most so many; returns them."""
+        """Drop expired keys, at most this many; returns them."""
         expired: list[IdempotencyKey] = []
         for key, until_ms in self._until_ms.items():
             if until_ms > now_ms or len(expired) == count_max:
@@ -50,12 +50,12 @@ class FinishedKeys:
         return expired
 
     def next_ms(self) -> int | None:
-        """When the next one has had its time."""
+        """When the next key expires."""
         return next(iter(self._until_ms.values()), None)
 
 
 def key_of(envelope: Envelope) -> IdempotencyKey | None:
-    """The key of a record; one that is too long to be kept counts as none."""
+    """The key of a record; None if it has none or the key is too long."""
     key = envelope.idempotency_key
     tenant = envelope.tenant_id or ""
     if not key or len(key) > IDEMPOTENCY_KEY_CHARS_MAX or len(tenant) > IDEMPOTENCY_KEY_CHARS_MAX:

@@ -13,6 +13,7 @@ from penstock.core.queues.block import (
     BLOCK_BITS,
     BLOCK_MASK,
     FINISHED,
+    FINISHED_RUN,
     LEASED,
     MOVING,
     OWNER_DISCONNECTED,
@@ -24,7 +25,6 @@ from penstock.core.queues.queue import Queue
 from penstock.errors import PenstockError, Reason
 
 _EXPIRED: Final = frozenset({ACK_TIMEOUT, OWNER_DISCONNECTED})
-_FINISHED_RUN: Final = bytes((FINISHED,)) * (BLOCK_MASK + 1)
 _LEASED_RUN: Final = bytes((LEASED,)) * (BLOCK_MASK + 1)
 
 Run = tuple[int, int, int]
@@ -70,7 +70,7 @@ def finish_leased(queue: Queue, part: QueuePartition, runs: list[Run], done: Sto
             for at in range(start, stop):
                 envelope = queue.envelope(part, (number << BLOCK_BITS) + at, block) if block.flags[at] else None
                 is_changed |= envelope is not None and queue.remember_key(envelope)
-        block.states[start:stop] = _FINISHED_RUN[:length]
+        block.states[start:stop] = FINISHED_RUN[:length]
         part.leased -= length
         count += length
     part.advance()

@@ -1,23 +1,24 @@
-"""From the state topic back to queues, when a node starts, when it comes to work for other groups, and when an append failed.
+"""Loads queues from the state topic: when a node starts, when it becomes the coordinator of groups, and after a failed append.
 
-The last record of a key counts, so everything is collected first and opened once. What belongs to a deleted topic, lies below
-the floor, or is the intent of a move whose record is not moving, is of no use: tombstones are appended for it.
+The last record of a key is the state, so all records are collected before they are decoded. Tombstones are appended for records of
+deleted topics, for blocks below the floor, and for the intents of moves whose record is not being moved.
 
-Leases, backoffs and keys have times by the clock of the node that wrote them. If that was ahead of this one, so that its records come from the future, these times
-are set back by as much: what was left when they were written is the most that is left now. The other way round nothing can be told: a lease that seems to be
-over is, and its record is delivered again.
+Leases, backoffs and keys have times by the clock of the node that wrote them. If that clock was ahead of this one, so that its records
+have times in the future, these times are set back by as much: the remaining time cannot be longer than when they were written. If it
+was behind this one, that cannot be detected: a lease that seems to have expired has, and its record is delivered again.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.core.coordinators.runtime import Family, Shard
-from penstock.core.queues.block import BLOCK_BITS, BLOCK_OFFSETS, MOVING, UnreadableBlock, decode_block
+from penstock.core.coordinators.topic import UnreadableRecord
+from penstock.core.queues.block import BLOCK_BITS, BLOCK_OFFSETS, MOVING, decode_block
 from penstock.core.queues.queue import Queue
 from penstock.core.queues.stored import (
-    Kind,
     QueueId,
-    UnreadableRecord,
+    StateKind,
     block_key,
     key_prefix,
     read_key,
@@ -36,31 +37,29 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _Timed = tuple[bytes, int]
-"""A value, and when it was written."""
+"""A value, and the time when it was written."""
 
 _QUEUE_BYTES: Final = 50 * KIB
-"""What it costs to make a queue."""
+"""The cost of creating a queue."""
 
 
+@dataclass(slots=True)
 class QueueImage:
-    """What the log says of one queue."""
+    """The state of one queue in the log."""
 
-    __slots__ = ("blocks", "keys", "made_ms", "moves")
-
-    def __init__(self) -> None:
-        self.made_ms: int | None = None
-        self.blocks: dict[tuple[int, int], _Timed] = {}
-        self.moves: dict[tuple[int, int], bytes] = {}
-        self.keys: dict[bytes, _Timed] = {}
+    made_ms: int | None = None
+    blocks: dict[tuple[int, int], _Timed] = field(default_factory=dict)
+    moves: dict[tuple[int, int], bytes] = field(default_factory=dict)
+    keys: dict[bytes, _Timed] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left of it."""
+        """Whether the log has nothing of the queue."""
         return self.made_ms is None and not self.blocks and not self.moves and not self.keys
 
 
 class QueuesShard(Shard):
-    """The queues of one partition of the state topic. The last record of a key counts, so everything is collected before it is opened."""
+    """The queues of one partition of the state topic."""
 
     def __init__(self, upkeep: "Upkeep", report: Report, index: int) -> None:
         self.index: Final = index
@@ -75,7 +74,7 @@ class QueuesShard(Shard):
             self._report(f"a record of the state of queues is skipped: {error}")
 
     def images(self) -> dict[QueueId, QueueImage]:
-        """All queues that have something in what was replayed since this was last asked for."""
+        """The queues in the records that were replayed since the last call."""
         images, self._images = self._images, {}
         return {queue_id: image for queue_id, image in images.items() if not image.is_empty}
 
@@ -91,20 +90,20 @@ class QueuesShard(Shard):
     def _take(self, raw_key: Buffer, value: bytes | None, written_ms: int) -> None:
         key = read_key(raw_key)
         image = self._images.setdefault(key.queue, QueueImage())
-        if key.kind is Kind.QUEUE:
+        if key.kind is StateKind.QUEUE:
             image.made_ms = None if value is None else read_time(value)
-        elif key.kind is Kind.MOVE:
+        elif key.kind is StateKind.MOVE:
             _set(image.moves, (key.partition, key.number), value)
         else:
             timed = None if value is None else (value, written_ms)
-            if key.kind is Kind.BLOCK:
+            if key.kind is StateKind.BLOCK:
                 _set(image.blocks, (key.partition, key.number), timed)
             else:
                 _set(image.keys, bytes(raw_key), timed)
 
 
 def read_images(family: Family[QueuesShard], index: int) -> dict[QueueId, QueueImage]:
-    """What the log says now: every record that is written, because what is not committed yet may still become so."""
+    """The queues in the log now, with all written records, because uncommitted ones may still be committed."""
     shard = family.shards[index]
     for record in family.topic.replay(index, written=True):
         shard.replay(*record)
@@ -112,16 +111,16 @@ def read_images(family: Family[QueuesShard], index: int) -> dict[QueueId, QueueI
 
 
 def _set(items: dict[K, V], key: K, value: V | None) -> None:
-    # Behind the others: the order of idempotency keys is the order in which they are forgotten.
+    # At the end: the order of idempotency keys is the order in which they expire.
     items.pop(key, None)
     if value is not None:
         items[key] = value
 
 
 def fill(queue: Queue, image: QueueImage) -> None:
-    """Let a queue, just made or reset, know what the log says."""
+    """Fill a new or reset queue with its state in the log."""
     context = queue.context
-    prefix = key_prefix(Kind.BLOCK, queue.queue_id)
+    prefix = key_prefix(StateKind.BLOCK, queue.queue_id)
     now_ms = context.clock.now_ms()
     for (index, number), (value, written_ms) in image.blocks.items():
         part = queue.partitions[index] if index < len(queue.partitions) else None
@@ -130,7 +129,7 @@ def fill(queue: Queue, image: QueueImage) -> None:
             continue
         try:
             block, base = decode_block(value)
-        except UnreadableBlock as error:
+        except UnreadableRecord as error:
             context.report(f"a block of {queue.topic}/{index} in group {queue.group} is skipped: {error}")
             continue
         if written_ms > now_ms:
@@ -169,7 +168,7 @@ def _fill_move(queue: Queue, index: int, offset: int, value: bytes) -> None:
 
 
 def _drop_orphans(queue: Queue, index: int) -> None:
-    """A record that is called moving, without an intent that can be read, is delivered again."""
+    """Records that are being moved without a readable intent are delivered again."""
     part = queue.partitions[index]
     for number, block in part.blocks.items():
         at = block.states.find(MOVING)

@@ -1,11 +1,11 @@
-"""A move as a record: what names it, what its copy in the target says of itself, and how it is found there."""
+"""The copy of a moved record: its headers, the id of the move among them, and how it is found in the target."""
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.core.publish import record_id
 from penstock.core.queues import envelope as names
 from penstock.core.queues.partition import QueuePartition
-from penstock.core.queues.stored import Move, MoveKind, QueueId
+from penstock.core.queues.stored import MoveIntent, MoveKind, QueueId
 from penstock.records.records import Headers, Record
 
 if TYPE_CHECKING:
@@ -15,21 +15,21 @@ _SEARCH_RECORDS: Final = 500
 
 
 def move_id(queue: QueueId, partition: int, offset: int) -> bytes:
-    """What names a move in the header of the record it appended."""
+    """The id of a move, which is a header of the copy."""
     return f"{queue.group}/{queue.topic_id.hex}/{partition}@{offset}".encode("utf-8", "surrogatepass")
 
 
 class MoveEntry(NamedTuple):
-    """A move under way."""
+    """A move in progress."""
 
     queue: "Queue"
     part: QueuePartition
     offset: int
-    move: Move
+    move: MoveIntent
 
     @property
     def is_current(self) -> bool:
-        """Whether it was not overtaken: by a commit from outside, or by loading the state again."""
+        """Whether the move is still wanted: no other commit has finished the record, and the state was not loaded again."""
         return self.queue.alive and self.part.moves.get(self.offset) is self.move
 
 
@@ -39,7 +39,7 @@ _LEFT_AWAY: Final = names.DEAD_LETTER_HEADERS | {names.FOR_GROUP}
 def moved_headers(entry: MoveEntry, record: Record) -> Headers:
     """The headers of the copy."""
     queue, part, offset, move = entry
-    # Whom it came back for is for its own topic alone: among the dead letters anyone may work on it.
+    # Any group may consume the dead letters, so the group of a redrive is not copied to them.
     kept = tuple(header for header in record.headers if header[0] not in _LEFT_AWAY)
     identity = (names.MOVE_ID, move_id(queue.queue_id, part.index, offset))
     if move.kind is MoveKind.REDRIVE:

@@ -1,11 +1,11 @@
-"""Finishing a record by appending it to another topic: dead letters, and their way back. Never lost, never twice.
+"""Moves of records to another topic, exactly once: to the dead letters, and back (a redrive).
 
-The way of a move: the intent is stored (with where the target ended by then) and the record is called moving; once that is
-committed, the record is appended to the target, under a header that names the move; once that is committed, the record is
-finished and the intent removed, in one batch.
+A move has three steps. First its intent is stored, with the end offset of the target, and the record's state becomes "moving". Once that
+is committed, a copy is appended to the target, with the id of the move in a header. Once that is committed, the record is finished and
+the intent removed, in one batch.
 
-After a crash, or when another node has taken over the queue, a move may have been appended already. So the leader of the target looks for each
-move from the noted offset, and appends only those that it does not find (``Peers.append_once``).
+After a crash, or when another node has taken over the queue, the copy may have been appended already. So the leader of the target searches for the
+copies from the stored offset on, and appends only those that are missing (``Peers.append_once``): two nodes that do the same move append one copy.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ from penstock.core.queues.context import Context
 
 from penstock.core.queues.move_records import MoveEntry, moved_headers
 from penstock.core.queues.partition import QueuePartition
-from penstock.core.queues.stored import Move, MoveKind, move_value
+from penstock.core.queues.stored import MoveIntent, MoveKind, move_value
 from penstock.core.topics.topics import NewTopic, Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import KIB, MIB, TOPIC_NAME_CHARS_MAX
@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 
 DEAD_LETTER_PREFIX: Final = "dlq."
 REDRIVE_GROUP: Final = GroupId("penstock.redrive")
-"""The group by which dead letters are finished, when they are sent back or purged."""
+"""The group that finishes dead letters when they are redriven or purged."""
 _HEADERS_ROOM_BYTES: Final = 64 * KIB
-"""What a dead letter may be larger than the record it was."""
+"""How much larger than the original record a dead letter may be."""
 _BATCH_BYTES_MAX: Final = 256 * KIB
 _RETRY_MS_MIN: Final = 100
 _RETRY_MS_MAX: Final = 10_000
 _ENDS_MAX: Final = 10_000
 _MOVES_PER_TURN: Final = 500
-"""Records appended to one partition in a turn: some ten milliseconds of work."""
+"""Records appended to one partition per turn: some ten milliseconds of work."""
 
 
 def dead_letter_topic(topic: str) -> TopicName:
-    """Where the dead letters of a topic go; those of such a topic stay in it."""
+    """The dead-letter topic of a topic; such a topic is its own."""
     if topic.startswith(DEAD_LETTER_PREFIX):
         return TopicName(topic)
     return TopicName((DEAD_LETTER_PREFIX + topic)[:TOPIC_NAME_CHARS_MAX])
@@ -63,29 +63,29 @@ class _Target:
         self.index: Final = index
         self.to_append: list[MoveEntry] = []
         self.retry_ms = 0
-        """Monotonic: nothing is tried before."""
+        """Monotonic time of the next attempt."""
         self.failures = 0
         self.is_asked = False
-        """Its leader has some of them: the others follow in their order when it has answered."""
+        """Its leader is appending some of them: the others follow in order after its answer."""
 
 
 class Mover:
-    """All moves of all queues."""
+    """The moves of all queues."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._targets: dict[tuple[TopicName, int], _Target] = {}
         self._creating: set[TopicName] = set()
         self._ends: dict[tuple[TopicId, int], int] = {}
-        """Up to where targets are known to be committed, which other nodes lead."""
+        """The known committed ends of targets that other nodes lead."""
 
     # -- intents
 
     def dead_letter(self, queue: "Queue", part: QueuePartition, offset: int, attempts: int, reason: str) -> None:
-        """A record has had its attempts."""
+        """Move a record to the dead letters after its last attempt."""
         target = dead_letter_topic(queue.topic)
         if target == queue.topic:
-            # It is where dead letters lie. A copy behind it would fail again and again, and be redriven beside it.
+            # It is a dead letter already. A copy after it would fail again and again, and would be redriven too.
             queue.finish(part, (offset,))
             return
         self._begin(queue, part, offset, MoveKind.DEAD_LETTER, target, part.index, attempts, reason)
@@ -100,7 +100,7 @@ class Mover:
         target_partition: int | None,
         done: StoredDone,
     ) -> None:
-        """A dead letter goes back; ``done`` is told when it is there and finished here."""
+        """Move a dead letter back; ``done`` is called when it is copied and finished here."""
         index = part.index if target_partition is None else target_partition
         part.move_waiting.setdefault(offset, []).append(done)
         self._begin(queue, part, offset, MoveKind.REDRIVE, TopicName(target_topic), index, 0, "")
@@ -119,7 +119,7 @@ class Mover:
         topic = self._context.broker.topics.get(target_topic)
         if topic is not None:
             target_partition %= topic.partition_count
-        move = Move(
+        move = MoveIntent(
             kind,
             target_topic,
             target_partition,
@@ -141,8 +141,8 @@ class Mover:
     def _end_of(self, topic: TopicName, index: int) -> int:
         broker = self._context.broker
         try:
-            # Not the end of the log: appends that are not written yet may be taken back, and this one would lie before it.
-            # A copy may be behind, which makes the search longer and no less sure.
+            # Not the end of the log: unwritten appends may be undone, and then the copy would be before that end.
+            # A replica may lag, which only makes the search longer.
             return broker.replica(topic, index).high_watermark
         except PenstockError:
             found = broker.topics.get(topic)
@@ -158,14 +158,14 @@ class Mover:
             self._context.schedule()
 
     def drop_dead(self) -> None:
-        """Queues are no more: what they wanted to move is the business of whoever works them now."""
+        """Drop the moves of closed queues, which their new coordinator does."""
         for key, target in list(self._targets.items()):
             target.to_append = [entry for entry in target.to_append if entry.queue.alive]
             if not target.to_append and not target.is_asked:
                 del self._targets[key]
 
     def resume(self, queue: "Queue", part: QueuePartition) -> None:
-        """The state was loaded: whether its moves were appended is to be found out."""
+        """The state was loaded: search the copies of its moves."""
         for offset, move in part.moves.items():
             entry = MoveEntry(queue, part, offset, move)
             self._target(entry).to_append.append(entry)
@@ -180,18 +180,18 @@ class Mover:
         return target
 
     def _kept(self, target: _Target) -> _Target:
-        """The target as it is known: it was forgotten if it had nothing to do while the disk was waited for."""
+        """The current object of a target: the old one was dropped if it had nothing to do during a wait."""
         return self._targets.setdefault((target.topic, target.index), target)
 
     # -- moving
 
     def next_ms(self) -> int | None:
-        """Monotonic time of the next try; None when nothing is left to do."""
+        """Monotonic time of the next attempt, if there are moves to do."""
         waiting = [target.retry_ms for target in self._targets.values() if target.to_append and not target.is_asked]
         return min(waiting, default=None)
 
     def flush(self) -> None:
-        """Do what can be done now: once a turn."""
+        """Do what can be done now; called once per turn."""
         now_ms = self._context.clock.monotonic_ms()
         for key, target in list(self._targets.items()):
             if target.retry_ms > now_ms or target.is_asked:
@@ -213,7 +213,7 @@ class Mover:
         self._append_lacking(topic, target)
 
     def _without_topic(self, target: _Target) -> None:
-        """Dead letters get their topic made. What was to be redriven is open again: a topic that is gone has none of it."""
+        """Create a missing dead-letter topic. Records that were to be redriven to a deleted topic stay open."""
         entries = [entry for entry in target.to_append if entry.is_current]
         target.to_append = [entry for entry in entries if entry.move.kind is MoveKind.DEAD_LETTER]
         for entry in entries:
@@ -231,7 +231,7 @@ class Mover:
             done(Reason.UNKNOWN_TOPIC_OR_PARTITION)
 
     def _create(self, target: _Target, entry: MoveEntry) -> None:
-        """Make the topic, in the background; the next try finds it, or makes it again."""
+        """Create the topic in the background; the next attempt finds it, or tries again."""
         name = target.topic
         self._put_off(target, None)
         if name in self._creating:
@@ -240,10 +240,10 @@ class Mover:
         origin = self._context.broker.topics.get(entry.queue.topic)
         count = max(len(entry.queue.partitions), target.index + 1)
         size = (origin.config.max_message_bytes if origin is not None else MIB) + _HEADERS_ROOM_BYTES
-        # Dead letters wait for a person, so nothing but a person removes them.
+        # Dead letters wait for a person, so only a person removes them.
         configs = {"max.message.bytes": str(size), "retention.ms": "-1", "retention.bytes": "-1"}
         topics = self._context.broker.topics
-        # A record that failed must not wait until a node that was drained is replaced.
+        # A failed record must not wait until a drained node is replaced.
         factor = topics.placer.factor(topics.settings.replication_factor)
         self._context.broker.background(self._make(NewTopic(name, count, factor, configs=configs)))
 
@@ -265,7 +265,7 @@ class Mover:
         self._context.schedule()
 
     def _build(self, topic: Topic, entries: list[MoveEntry]) -> tuple[bytearray | None, list[MoveEntry], int]:
-        """One batch of the first records, which of the entries are in it, and how many are settled by it: some have no record any more."""
+        """One batch of the first records, the entries in it, and how many entries it settles: the records of some may be deleted."""
         now_ms = self._context.clock.now_ms()
         builder = BatchBuilder()
         size_max = min(_BATCH_BYTES_MAX, topic.config.max_message_bytes)
@@ -277,10 +277,10 @@ class Mover:
             except PenstockError:
                 if not taken:
                     raise
-                # Those before it are not to wait for it.
+                # The records before it must not wait.
                 break
             if record is None:
-                # Retention took it before it could be moved.
+                # Retention deleted it before it was moved.
                 self._finish([entry])
                 taken += 1
                 continue
@@ -294,7 +294,7 @@ class Mover:
                 break
         if not builder.count:
             return None, inside, taken
-        # A record may have come in compressed, and be too large without.
+        # A record that was sent compressed may be too large uncompressed.
         is_large = builder.size_bytes > topic.config.max_message_bytes
         return builder.build(compression=Compression.ZSTD if is_large else Compression.NONE), inside, taken
 
@@ -303,7 +303,7 @@ class Mover:
         return entry.queue.read(entry.part, entry.offset)
 
     def _append_lacking(self, topic: Topic, target: _Target) -> None:
-        """Have the target's leader append what it lacks, one batch at a time."""
+        """Have the target's leader append the missing copies, one batch at a time."""
         entries = target.to_append = [entry for entry in target.to_append if entry.is_current]
         stuck: list[MoveEntry] = []
         error: PenstockError | None = None
@@ -311,7 +311,7 @@ class Mover:
             try:
                 batch, inside, taken = self._build(topic, entries[:_MOVES_PER_TURN])
             except PenstockError as refused:
-                # The others are not to wait for one that cannot be read.
+                # The others must not wait for one that cannot be read.
                 error = refused
                 stuck.append(entries.pop(0))
                 continue
@@ -335,7 +335,7 @@ class Mover:
         entries: list[MoveEntry],
         found: AppendedRecords | PenstockError,
     ) -> None:
-        """The leader has them all, or did not say so."""
+        """The leader has all of them, or failed."""
         target.is_asked = False
         current = [entry for entry in entries if entry.is_current]
         if isinstance(found, PenstockError):
@@ -357,7 +357,7 @@ class Mover:
         for queue, part, offset, move in entries:
             part.moves.pop(offset, None)
             queue.finish(part, (offset,))
-            # Also when the floor has passed it: with the intent gone, nothing else would say that it is finished.
+            # Also if it is below the floor: without the intent, nothing else shows that it is finished.
             log.mark(part, offset >> BLOCK_BITS)
             log.remove(queue.state_partition, part.move_key(offset))
             if move.kind is MoveKind.REDRIVE:

@@ -1,10 +1,11 @@
-"""One partition of a queue: where its records stand. It knows nothing of workers, of policies, or of how to read a record.
+"""One partition of a queue: the state of its records. It knows neither workers nor policies, and does not read records.
 
-Invariant: ``floor <= cursor``. Below the floor everything is finished; from the cursor on nothing was handed out, though single
-records may be finished there. What is known of the records in between lies in blocks. ``committed`` is the floor as the group
-has it stored: blocks are kept from there on, since the log of commits and the log of states may lose their ends separately.
+Invariant: ``floor <= cursor``. All records below the floor are finished; none from the cursor on were delivered, though some may be
+finished. The state of the records between them is in blocks. ``committed`` is the stored floor: blocks are kept from there on, because
+the logs of offsets and of states can lose their ends independently.
 """
 
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Final
 
@@ -16,6 +17,7 @@ from penstock.core.queues.block import (
     BLOCK_MASK,
     BLOCK_OFFSETS,
     FINISHED,
+    FINISHED_RUN,
     LEASED,
     MOVING,
     NEVER_MS,
@@ -24,15 +26,14 @@ from penstock.core.queues.block import (
     WAITING,
     Block,
 )
-from penstock.core.queues.stored import Kind, Move, QueueId, block_key, key_prefix
+from penstock.core.queues.stored import MoveIntent, QueueId, StateKind, block_key, key_prefix
 from penstock.types import TopicName
 
-_FINISHED_RUN: Final = bytes((FINISHED,)) * BLOCK_OFFSETS
 _DROP_FINISHED: Final = bytes((UNTOUCHED if state == FINISHED else state) for state in range(256))
 
 
 class QueuePartition:
-    """The records of one partition for one group. Changes are made in memory; who makes them has them stored."""
+    """The records of one partition for one group. Changes are made in memory; the caller has them stored."""
 
     __slots__ = (
         "_block_prefix",
@@ -69,57 +70,57 @@ class QueuePartition:
         self.topic: Final = topic
         self.index: Final = index
         self.state_partition: Final = state_partition
-        self._block_prefix = key_prefix(Kind.BLOCK, queue)
-        self._move_prefix = key_prefix(Kind.MOVE, queue)
+        self._block_prefix = key_prefix(StateKind.BLOCK, queue)
+        self._move_prefix = key_prefix(StateKind.MOVE, queue)
         self.source: Replica | None = None
-        """The log; None until somebody needs it."""
-        self.wake = _nothing
-        """Told by the log that there is more."""
+        """The log; None until it is needed."""
+        self.wake: Callable[[], None] = lambda: None
+        """Called by the log when it has more records."""
         self.needed_end = 0
-        """Nothing is done before the log here has all below it: what is known of records that a copy does not have yet. 0: it has them."""
+        """Nothing is done before the log on this node has this end, because the state has records that are not copied yet. 0: it has them."""
         self.damage: str | None = None
         """Why the next records cannot be read."""
         self.retry: Timer | None = None
-        """Has them tried again."""
+        """Reads them again later."""
         self.floor_waiting: list[tuple[int, StoredDone]] = []
-        """Who waits for the floor to be stored."""
+        """Callers that wait until a floor is stored."""
         self.committing: int | None = None
         """The floor that is being stored."""
         self.gone = False
-        """The queue is no more: nothing is stored of it."""
+        """The queue is closed: its changes are not stored."""
         self.rewound = False
-        """Somebody made the group go back while a floor of ours was being stored: ours does not count."""
+        """The group was reset to an earlier offset while a floor was being stored: that floor is obsolete."""
         self.move_waiting: dict[int, list[StoredDone]] = {}
         self.clear(committed)
 
     def clear(self, committed: int) -> None:
-        """Know nothing but the offset that the group has committed."""
+        """Forget all but the group's committed offset."""
         self.committed = committed
         self.floor = committed
         self.cursor = committed
         self.blocks: dict[int, Block] = {}
-        self.moves: dict[int, Move] = {}
+        self.moves: dict[int, MoveIntent] = {}
         self.leased = 0
         self.looked = committed
-        """Up to where records were looked at for their deadlines, ahead of the cursor."""
+        """The offset up to which records were checked for deadlines."""
         self.deadlines: list[tuple[int, int]] = []
-        """A heap of deadlines and offsets, of untouched records that were looked at."""
+        """A heap of the deadlines and offsets of these records."""
         self.look_entry_ms = NEVER_MS
-        """When the timer heap will bring these deadlines up."""
+        """The time of the entry for these deadlines in the timer heap."""
         self._ready: list[int] = []
         self._dropped_below = committed >> BLOCK_BITS
 
     # -- asking
 
     def state_at(self, offset: int) -> int:
-        """Where a record stands."""
+        """The state of a record."""
         if offset < self.floor:
             return FINISHED
         block = self.blocks.get(offset >> BLOCK_BITS)
         return UNTOUCHED if block is None else block.states[offset & BLOCK_MASK]
 
     def count(self, state: int) -> int:
-        """How many records are in a state, from the floor on."""
+        """The number of records in a state, from the floor on."""
         total = sum(block.states.count(state) for block in self.blocks.values())
         if state == FINISHED:
             for number in [number for number in self.blocks if number <= self.floor >> BLOCK_BITS]:
@@ -128,7 +129,7 @@ class QueuePartition:
         return total
 
     def open_end(self) -> int:
-        """The offset behind the last record that something is known of and that is not finished; the floor when there is none."""
+        """The offset after the last record that is touched and not finished; the floor if there is none."""
         for number in sorted(self.blocks, reverse=True):
             states = self.blocks[number].states
             at = max(states.rfind(state) for state in (LEASED, READY, WAITING, MOVING))
@@ -151,7 +152,7 @@ class QueuePartition:
         return sorted(found)
 
     def next_ready(self) -> int:
-        """The oldest record that waits to be delivered again; -1 when there is none."""
+        """The oldest record that is ready to be delivered again; -1 if there is none."""
         heap = self._ready
         while heap:
             number = heap[0]
@@ -165,7 +166,7 @@ class QueuePartition:
         return -1
 
     def next_untouched(self, end: int) -> int:
-        """The first record from the cursor on that nothing has happened to; ``end`` when there is none below it."""
+        """The first untouched record from the cursor on; ``end`` if there is none before it."""
         offset = self.cursor
         while offset < end:
             block = self.blocks.get(offset >> BLOCK_BITS)
@@ -182,7 +183,7 @@ class QueuePartition:
     # -- changing
 
     def block_of(self, offset: int) -> Block:
-        """The block that holds an offset, made when there is none."""
+        """The block of an offset, created if it does not exist."""
         number = offset >> BLOCK_BITS
         block = self.blocks.get(number)
         if block is None:
@@ -198,7 +199,7 @@ class QueuePartition:
             heappush(self._ready, number)
 
     def finish(self, offset: int) -> None:
-        """The record needs no more work. The floor is moved by :meth:`advance`."""
+        """Finish a record. :meth:`advance` moves the floor."""
         block = self.block_of(offset)
         at = offset & BLOCK_MASK
         if block.states[at] == LEASED:
@@ -206,16 +207,16 @@ class QueuePartition:
         block.states[at] = FINISHED
 
     def finish_run(self, start: int, stop: int) -> range:
-        """The same for many records next to each other, all above the floor; returns the numbers of their blocks."""
+        """The same for adjacent offsets above the floor; returns the numbers of their blocks."""
         for first in range(start & ~BLOCK_MASK, stop, BLOCK_OFFSETS):
             block = self.block_of(max(first, start))
             below, above = max(start - first, 0), min(stop - first, BLOCK_OFFSETS)
             self.leased -= block.states.count(LEASED, below, above)
-            block.states[below:above] = _FINISHED_RUN[: above - below]
+            block.states[below:above] = FINISHED_RUN[: above - below]
         return range(start >> BLOCK_BITS, ((stop - 1) >> BLOCK_BITS) + 1)
 
     def advance(self) -> bool:
-        """Move the floor over what is finished; whether it moved."""
+        """Move the floor over finished records; returns whether it moved."""
         floor = self.floor
         while (block := self.blocks.get(floor >> BLOCK_BITS)) is not None:
             run = block.finished_from(floor & BLOCK_MASK)
@@ -229,7 +230,7 @@ class QueuePartition:
         return True
 
     def forward(self, floor: int) -> list[int]:
-        """Everything below ``floor`` is finished, whatever it was; returns the moves that end by it."""
+        """Finish everything below ``floor``; returns the offsets of the moves that end by it."""
         for number in [number for number in self.blocks if number <= floor >> BLOCK_BITS]:
             block = self.blocks[number]
             below = min(floor - (number << BLOCK_BITS), BLOCK_OFFSETS)
@@ -244,7 +245,7 @@ class QueuePartition:
         return ended
 
     def rewind(self, floor: int) -> list[int]:
-        """Everything from ``floor`` on is worked again but what is under way; returns the blocks that changed by it."""
+        """Deliver finished records from ``floor`` on again; returns the numbers of the changed blocks."""
         changed: list[int] = []
         for number, block in self.blocks.items():
             first = number << BLOCK_BITS
@@ -261,7 +262,7 @@ class QueuePartition:
         return changed
 
     def drop_finished(self) -> list[bytes]:
-        """Forget the blocks that lie wholly below what is committed; returns the keys of those that are stored."""
+        """Drop the blocks below the committed offset; returns the keys of those that are stored."""
         start = self.source.log.start_offset if self.source is not None else 0
         below = min(max(self.committed, start), self.floor) >> BLOCK_BITS
         numbers: list[int]
@@ -283,7 +284,7 @@ class QueuePartition:
         return block_key(self._move_prefix, self.index, offset)
 
     def encode(self, number: int) -> StateRecord | None:
-        """The record of a block; None when there is nothing to say."""
+        """The record of a block; None if there is nothing to store."""
         block = self.blocks.get(number)
         if block is None:
             return None
@@ -295,10 +296,10 @@ class QueuePartition:
         return self.key_of(number), value
 
     def take_block(self, number: int, block: Block, base: int) -> bool:
-        """Take in a block that was stored when ``base`` was committed; whether it is not any more what is stored."""
+        """Add a block that was stored when ``base`` was committed; returns whether it must be stored again."""
         first = number << BLOCK_BITS
         if base > self.committed:
-            # Somebody made the group go back since: what was finished by then is to be worked again.
+            # The group was reset to an earlier offset: finished records are delivered again.
             block.states[:] = block.states.translate(_DROP_FINISHED)
         below = max(0, self.floor - first)
         block.states[:below] = bytes((FINISHED,)) * min(below, BLOCK_OFFSETS)
@@ -307,7 +308,3 @@ class QueuePartition:
         if READY in block.states:
             self.note_ready(number, block)
         return base > self.committed
-
-
-def _nothing() -> None:
-    """Nobody is told."""

@@ -185,7 +185,8 @@ class Queues:
         queue = self._require(topic, group)
         part = partition_of(queue, partition)
         offsets = unfinished(queue, part, offsets)
-        queue.when_finished(part, offsets, queue.mark_finished(part, offsets), done)
+        queue.finish(part, offsets)
+        when_stored(queue, part, offsets, done)
 
     def move(
         self,

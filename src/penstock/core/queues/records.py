@@ -1,7 +1,7 @@
-"""Reading the records that queues hand out: opened once, kept for a while, within a bound for all queues together.
+"""A cache of the records that queues deliver, with one limit for all queues.
 
-Work goes forward, so what is read for one record serves those behind it, of every group at work on the partition. Only
-committed records are read. A piece is never changed: offsets mean the same for ever.
+Records are delivered in order, so a read for one record also serves the following ones, in all groups. Only committed records are read.
+A piece never changes, because the record at an offset never changes.
 """
 
 from bisect import bisect_left, bisect_right
@@ -17,23 +17,23 @@ from penstock.records.records import Headers, Record, read_records
 NOT_HERE: Final = frozenset(
     {Reason.NOT_LEADER_OR_FOLLOWER, Reason.LEADER_NOT_AVAILABLE, Reason.COORDINATOR_LOAD_IN_PROGRESS}
 )
-"""Why records of a cluster cannot be read on this node: it passes."""
+"""Temporary reasons why records of a cluster cannot be read on this node."""
 CACHE_BYTES_MAX: Final = 64 * MIB
 PIECES_MAX: Final = 8192
-"""Records that come one at a time are a piece each, which costs more than the record, and finding the one to go takes longer."""
+"""Single records are a piece each, which costs more than the record, and makes the search for the oldest piece slower."""
 _READ_BYTES: Final = 64 * KIB
 _PIECE_BYTES_MAX: Final = 8 * MIB
 _OPENED_AT_ONCE: Final = 64
 _RECORD_BYTES: Final = 260
-"""What a record costs in memory beside its key and value."""
+"""The memory of a record besides its key and value."""
 
 
 _HEADER_BYTES: Final = 200
-"""And each header of it beside its name and value."""
+"""The memory of a header besides its name and value."""
 
 
 class Piece:
-    """The records of a stretch of offsets: whatever of ``first`` to ``next_offset`` is not in ``records`` does not exist."""
+    """The records of a range of offsets: offsets from ``first`` to ``next_offset`` that are not in ``records`` do not exist."""
 
     __slots__ = ("first", "next_offset", "offsets", "records", "size_bytes", "source")
 
@@ -42,18 +42,18 @@ class Piece:
         self.first: Final = first
         self.next_offset: Final = next_offset
         self.records: Final = records
-        # Without gaps the place of a record follows from its offset.
+        # Without gaps, the position of a record follows from its offset.
         dense = len(records) == next_offset - first
         self.offsets: Final = None if dense else [record.offset for record in records]
         self.size_bytes: Final = _size(records)
 
     def index(self, offset: int) -> int:
-        """The place in ``records`` of the first one at or behind ``offset``."""
+        """The position in ``records`` of the first one at or after ``offset``."""
         return offset - self.first if self.offsets is None else bisect_left(self.offsets, offset)
 
 
 class RecordCache:
-    """All pieces of all queues; the one that was not used for longest goes first."""
+    """The pieces of all queues; the least recently used one is dropped first."""
 
     def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
@@ -62,7 +62,7 @@ class RecordCache:
         self._by_source: dict[Replica, list[Piece]] = {}
 
     def piece(self, source: Replica, offset: int) -> Piece | None:
-        """The piece that ``offset`` is in; None at the end and before the start. PenstockError when it cannot be read."""
+        """The piece with ``offset``; None before the start and from the end on. PenstockError if it cannot be read."""
         if not source.log.start_offset <= offset < source.high_watermark:
             return None
         pieces = self._by_source.get(source)
@@ -77,7 +77,7 @@ class RecordCache:
         return self._read(source, offset)
 
     def record(self, source: Replica, offset: int) -> Record | None:
-        """One record; None when there is none at that offset."""
+        """One record; None if there is none at this offset."""
         piece = self.piece(source, offset)
         if piece is None:
             return None
@@ -87,7 +87,7 @@ class RecordCache:
         return None
 
     def forget(self, source: Replica) -> None:
-        """The partition is gone."""
+        """Drop the pieces of a partition."""
         for piece in self._by_source.pop(source, ()):
             self._bytes -= piece.size_bytes
             del self._pieces[piece]
@@ -95,14 +95,14 @@ class RecordCache:
     def _read(self, source: Replica, offset: int) -> Piece:
         data, next_offset = source.read(offset, _READ_BYTES)
         if not data:
-            # It is committed, and the log here does not have it: that is no gap, in which there would be nothing to work.
+            # It is committed, and this node does not have it yet: that is not a gap without records.
             raise PenstockError(
                 Reason.LEADER_NOT_AVAILABLE,
-                f"{source.topic.name}/{source.index}@{offset} has not been copied to this node yet.",
+                f"{source.topic.name}/{source.index}@{offset} has not been copied to this node yet",
             )
         bytes_max = source.topic.config.max_message_bytes * DECOMPRESSED_RATIO_MAX
         records, next_offset = _open(memoryview(data), offset, next_offset, bytes_max)
-        # The first batch may begin before the offset that was asked for; what lies there is as good as the rest.
+        # The first batch may begin before the requested offset; those records are kept too.
         first = min(offset, records[0].offset) if records else offset
         piece = Piece(source, first, max(next_offset, offset + 1), records)
         self._keep(piece)
@@ -125,10 +125,10 @@ class RecordCache:
 
 
 def _open(view: memoryview, offset: int, next_offset: int, bytes_max: int) -> tuple[list[Record], int]:
-    """The records of the batches in ``view`` from ``offset`` on, perhaps some before it, and where they end.
+    """The records of the batches in ``view`` from ``offset`` on, perhaps some before it, and the offset after them.
 
-    That is ``next_offset``, unless the records are more than a piece may have, or a batch cannot be opened: the records before
-    it do not suffer for it. PenstockError when it is the first.
+    That is ``next_offset``, unless there are more records than a piece may have, or a later batch cannot be decoded. PenstockError if
+    the first batch cannot be decoded.
     """
     records: list[Record] = []
     size = position = 0
@@ -141,7 +141,7 @@ def _open(view: memoryview, offset: int, next_offset: int, bytes_max: int) -> tu
                 records += some
                 size += _size(some)
                 if size > _PIECE_BYTES_MAX:
-                    # A kilobyte may open to a million records: they are not kept all at once.
+                    # A compressed kilobyte may contain a million records: not all are kept at once.
                     if some[-1].offset >= offset:
                         return records, some[-1].offset + 1
                     records.clear()

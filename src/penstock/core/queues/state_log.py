@@ -1,11 +1,11 @@
-"""From changes in memory to the state topic: once a turn, one batch for each partition with all that changed in it.
+"""Writes changes in memory to the state topic: once per turn, one batch for each partition.
 
-Whoever changes a block marks it; whoever must not go on before a change is written, or committed, waits here. Order within
-a turn: facts, then blocks, then tombstones. So however a turn is cut into batches and wherever a crash cuts it off, a move is
-known before its record is called moving, and forgotten after it is called finished.
+A caller marks the blocks that it changes, and may wait here until a change is written or committed. The order within a turn is facts,
+blocks, tombstones. So wherever a turn is split into batches or interrupted by a crash, the intent of a move is stored before its record
+is "moving", and removed after the record is finished.
 
-Invariant: memory is never ahead of the log for longer than a turn. When an append fails, all who wait are refused and
-``Upkeep.lose`` loads the partition again; what was refused is then as if it had never been asked for.
+Invariant: memory is never ahead of the log for longer than a turn. After a failed append, all waiting callers get an error and
+``Upkeep.lose`` loads the partition again, without the failed changes.
 """
 
 from collections.abc import Iterator
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 _BATCH_BYTES_MAX: Final = 512 * KIB
 _ENDS: Final = frozenset({Reason.SHUTTING_DOWN, Reason.UNKNOWN_TOPIC_OR_PARTITION})
-"""The broker stops: there is nothing to load again."""
+"""The broker stops: nothing is loaded again."""
 LED_ELSEWHERE: Final = frozenset({Reason.NOT_LEADER_OR_FOLLOWER, Reason.LEADER_NOT_AVAILABLE, Reason.NOT_COORDINATOR})
-"""Another node writes the state now, and what is here is about to be unloaded. Its log says whether it got what was on its way."""
+"""Another node writes the state now, and this node is about to unload it. The log shows which of the last changes were stored."""
 
 
 class _Pending:
-    """What one turn changes in one partition of the state topic."""
+    """The changes of one turn in one partition of the state topic, and the callers that wait for them."""
 
     __slots__ = ("blocks", "committed", "facts", "tombstones", "written")
 
@@ -41,7 +41,7 @@ class _Pending:
 
 
 class StateLog:
-    """The state topic, as queues write it."""
+    """Writes the state topic."""
 
     def __init__(self, context: "Context", topic: InternalTopic) -> None:
         self._context = context
@@ -49,36 +49,36 @@ class StateLog:
         self._pending: dict[int, _Pending] = {}
 
     def partition_for(self, group: str) -> int:
-        """The partition of the state topic that has all of a group's records."""
+        """The partition of the state topic with all records of a group."""
         return self._topic.partition_for(group)
 
     # -- changes of this turn
 
     def mark(self, partition: "QueuePartition", number: int) -> None:
-        """A block changed and is to be written."""
+        """Write a changed block."""
         pending = self._turn(partition.state_partition)
         pending.blocks[partition, number] = None
         if pending.tombstones:
             pending.tombstones.pop(partition.key_of(number), None)
 
     def put(self, state_partition: int, key: bytes, value: bytes) -> None:
-        """A fact beside the blocks."""
+        """Write another record than a block."""
         pending = self._turn(state_partition)
         pending.facts[key] = value
         pending.tombstones.pop(key, None)
 
     def remove(self, state_partition: int, key: bytes) -> None:
-        """A fact or a block that is no more."""
+        """Remove a record."""
         pending = self._turn(state_partition)
         pending.facts.pop(key, None)
         pending.tombstones[key] = None
 
     def when_written(self, state_partition: int, done: StoredDone) -> None:
-        """Tell ``done`` once all that was changed up to now would survive the end of the process."""
+        """Call ``done`` once all changes up to now would survive the end of the process."""
         self._turn(state_partition).written.append(done)
 
     def when_committed(self, state_partition: int, done: StoredDone) -> None:
-        """Tell ``done`` once all that was changed up to now is committed."""
+        """Call ``done`` once all changes up to now are committed."""
         self._turn(state_partition).committed.append(done)
 
     def _turn(self, state_partition: int) -> _Pending:
@@ -91,15 +91,15 @@ class StateLog:
     # -- the end of the turn
 
     def flush(self) -> None:
-        """Append what this turn changed."""
+        """Append the changes of this turn."""
         while self._pending:
             state_partition, pending = self._pending.popitem()
             try:
-                # A lease need only be written before its record leaves; what somebody waits for is synced.
+                # A lease only has to be written before its record is sent; changes that a caller waits for are synced.
                 hurried = bool(pending.committed)
                 if not self._append(state_partition, pending, hurried=hurried) and hurried:
                     self._topic.hurry(state_partition)
-                # Those who wait for a change that needed no append wait for what was appended before.
+                # Callers that wait for a change without an append wait for the previous one.
                 end = self._topic.next_offset(state_partition)
             except PenstockError as error:
                 self._context.report(f"the state of queues was not stored: {error.text}")
@@ -108,11 +108,11 @@ class StateLog:
             if pending.written:
                 done = partial(self._settle, pending.written, state_partition)
                 self._topic.when_written(state_partition, end, done)
-            # Always, so that a failure is known though nobody waits.
+            # Always, so that a failure is noticed even if no caller waits.
             self._topic.when_committed(state_partition, end, partial(self._settle, pending.committed, state_partition))
 
     def _append(self, state_partition: int, pending: _Pending, *, hurried: bool) -> bool:
-        """Whether there was anything to append."""
+        """Append the changes; returns whether there were any."""
         batch: list[StateRecord] = []
         size = 0
         is_any = False
@@ -137,7 +137,7 @@ class StateLog:
             done(reason)
 
     def refuse(self, state_partition: int, reason: Reason = Reason.STORAGE_ERROR) -> None:
-        """Drop what this turn changed: it is based on what was lost."""
+        """Drop the changes of this turn: they are based on state that was lost."""
         pending = self._pending.pop(state_partition, None)
         if pending is not None:
             for done in (*pending.written, *pending.committed):

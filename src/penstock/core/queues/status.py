@@ -1,4 +1,4 @@
-"""How a queue stands, counted when somebody asks."""
+"""The status of a queue, counted on request."""
 
 import re
 from collections import Counter
@@ -32,16 +32,16 @@ from penstock.operations.queues import (
 
 _STATES: Final = tuple(RecordState)
 _PEEK_OFFSETS_MAX: Final = 10_000
-"""Offsets that a peek passes over in a partition to find unfinished ones."""
+"""Offsets of a partition in which a peek searches for unfinished records."""
 _STATES_BLOCKS_MAX: Final = 1_024
 _STATES_TOLD_MAX: Final = 4_096
-"""After so many blocks, or so many records and runs, an answer about states ends: some ten milliseconds of work."""
+"""An answer about states ends after this many blocks, or this many records and runs: some ten milliseconds of work."""
 _RUNS: Final = re.compile(b"(%c+)|[^%c]" % (FINISHED, UNTOUCHED), re.DOTALL)
-"""In the states of a block: each run of finished records, and each other record that is not untouched."""
+"""In the states of a block: each run of finished records, and each other touched record."""
 
 
 def queue_status(queue: Queue) -> QueueStatus:
-    """The numbers of one queue."""
+    """The status of one queue."""
     queue.open()
     partitions = tuple(_partition_status(queue, part) for part in queue.partitions)
     return QueueStatus(
@@ -56,7 +56,7 @@ def queue_status(queue: Queue) -> QueueStatus:
 
 
 def opened_status(queue: Queue) -> Iterator[PartitionStatus]:
-    """The numbers of those partitions whose log is open; none is opened for them."""
+    """The status of the partitions whose logs are open; none is opened."""
     return (
         _partition_status(queue, part) for part in queue.partitions if part.source is not None and not part.source.gone
     )
@@ -69,7 +69,7 @@ def _partition_status(queue: Queue, part: QueuePartition) -> PartitionStatus:
     except PenstockError as error:
         if error.reason not in NOT_HERE:
             raise
-        # Nobody leads it at this moment: what is known of its records is told all the same.
+        # Without a leader at the moment, the known state of its records is still returned.
         end = part.open_end()
     finished = part.count(FINISHED)
     return PartitionStatus(
@@ -142,7 +142,7 @@ def _peek_partition(queue: Queue, part: QueuePartition, max_records: int) -> lis
 
 
 def known_states(queue: Queue, index: int, from_offset: int) -> KnownStates:
-    """What is known of the records of a partition from an offset on, as much of it as fits one answer."""
+    """The states of the records of a partition from an offset on, as many as fit one answer."""
     queue.open()
     part = queue.partition(index)
     queue.follow_start(part)
@@ -156,11 +156,11 @@ def known_states(queue: Queue, index: int, from_offset: int) -> KnownStates:
         if place == _STATES_BLOCKS_MAX or len(touched) + len(finished) >= _STATES_TOLD_MAX:
             next_offset = number << BLOCK_BITS
             break
-        _tell_block(part.blocks[number], number << BLOCK_BITS, range(first, end), touched, finished)
+        _add_block(part.blocks[number], number << BLOCK_BITS, range(first, end), touched, finished)
     return KnownStates(queue.topic, queue.group, index, part.floor, end, tuple(touched), tuple(finished), next_offset)
 
 
-def _tell_block(
+def _add_block(
     block: Block, base: int, within: range, touched: list[TouchedRecord], finished: list[tuple[int, int]]
 ) -> None:
     for run in _RUNS.finditer(block.states, max(0, within.start - base), max(0, within.stop - base)):

@@ -13,7 +13,7 @@ kind  what                   rest of the key                                 val
                                                                              reason (length u16, UTF-8 each)
 ====  =====================  ==============================================  =======================================
 
-Numbers in keys are big-endian, in values little-endian. No value is a tombstone: the queue knows nothing (more) of it.
+Numbers in keys are big-endian, in values little-endian. A null value is a tombstone.
 """
 
 import struct
@@ -22,7 +22,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from penstock.core.coordinators.topic import StateRecord
+from penstock.core.coordinators.topic import StateRecord, UnreadableRecord
 from penstock.types import Buffer, GroupId, TopicId, TopicName
 
 _VERSION: Final = 1
@@ -32,12 +32,8 @@ _MOVE_VALUE: Final = Struct("<BBiqHq")
 _TOPIC_ID_BYTES: Final = 16
 
 
-class UnreadableRecord(ValueError):
-    """A record of a version this broker does not know, or damaged."""
-
-
-class Kind(IntEnum):
-    """What a record of the state topic is about."""
+class StateKind(IntEnum):
+    """The kind of a record of the state topic."""
 
     QUEUE = 0
     BLOCK = 1
@@ -46,14 +42,14 @@ class Kind(IntEnum):
 
 
 class QueueId(NamedTuple):
-    """A group at work on a topic. By the topic's id: another topic of the same name is another queue."""
+    """A group that consumes a topic, by the topic's id: another topic of the same name is another queue."""
 
     group: GroupId
     topic_id: TopicId
 
 
 class IdempotencyKey(NamedTuple):
-    """What a producer calls the same message."""
+    """The key by which a producer marks duplicates."""
 
     tenant: str
     key: str
@@ -66,8 +62,8 @@ class MoveKind(IntEnum):
     REDRIVE = 2
 
 
-class Move(NamedTuple):
-    """The intent to finish a record by appending it elsewhere. ``target_offset`` is where the target ended by then."""
+class MoveIntent(NamedTuple):
+    """The intent to finish a record by appending it to another topic. ``target_offset`` was the target's end at that time."""
 
     kind: MoveKind
     target_topic: TopicName
@@ -79,38 +75,38 @@ class Move(NamedTuple):
 
 
 class StateKey(NamedTuple):
-    """A key, taken apart; ``number`` is a block's number or an offset."""
+    """A decoded key; ``number`` is a block's number or an offset."""
 
-    kind: Kind
+    kind: StateKind
     queue: QueueId
     partition: int = 0
     number: int = 0
     idempotency: IdempotencyKey | None = None
 
 
-def key_prefix(kind: Kind, queue: QueueId) -> bytes:
-    """What all keys of one kind and queue start with."""
+def key_prefix(kind: StateKind, queue: QueueId) -> bytes:
+    """The common prefix of the keys of one kind and queue."""
     return b"".join((bytes((kind,)), _string(queue.group), queue.topic_id.bytes))
 
 
 def queue_record(queue: QueueId, made_ms: int | None) -> StateRecord:
-    """The queue is there; its tombstone without a time."""
+    """The record that a queue exists; its tombstone without a time."""
     value = None if made_ms is None else _TIME_VALUE.pack(_VERSION, made_ms)
-    return key_prefix(Kind.QUEUE, queue), value
+    return key_prefix(StateKind.QUEUE, queue), value
 
 
 def block_key(prefix: bytes, partition: int, number: int) -> bytes:
-    """The key of a block (or, with that prefix and an offset, of a move)."""
+    """The key of a block or, with the prefix of moves and an offset, of a move."""
     return prefix + _BLOCK_REST.pack(partition, number)
 
 
 def idempotency_record(prefix: bytes, key: IdempotencyKey, until_ms: int | None) -> StateRecord:
-    """A key that the group has finished; its tombstone without a time."""
+    """The record of a finished idempotency key; its tombstone without a time."""
     value = None if until_ms is None else _TIME_VALUE.pack(_VERSION, until_ms)
     return b"".join((prefix, _string(key.tenant), _string(key.key))), value
 
 
-def move_value(move: Move) -> bytes:
+def move_value(move: MoveIntent) -> bytes:
     """The value of a move's record."""
     head = _MOVE_VALUE.pack(
         _VERSION, move.kind, move.target_partition, move.target_offset, move.attempts, move.since_ms
@@ -119,26 +115,26 @@ def move_value(move: Move) -> bytes:
 
 
 def read_key(data: Buffer) -> StateKey:
-    """Whose record this is. UnreadableRecord when it is none of ours."""
+    """What a record is about, or UnreadableRecord."""
     view = memoryview(data)
-    if not view or view[0] not in Kind._value2member_map_:
-        raise UnreadableRecord("the kind of the record is not known")
-    kind = Kind(view[0])
+    if not view or view[0] not in StateKind._value2member_map_:
+        raise UnreadableRecord("The kind of the record is unknown")
+    kind = StateKind(view[0])
     group, at = _take_string(view, 1)
     if at + _TOPIC_ID_BYTES > len(view):
-        raise UnreadableRecord("the key ends in the middle of the topic's id")
+        raise UnreadableRecord("The key ends in the middle of the topic's id")
     queue = QueueId(GroupId(group), UUID(bytes=bytes(view[at : at + _TOPIC_ID_BYTES])))
     at += _TOPIC_ID_BYTES
-    if kind is Kind.QUEUE:
+    if kind is StateKind.QUEUE:
         return StateKey(kind, queue)
-    if kind is Kind.IDEMPOTENCY:
+    if kind is StateKind.IDEMPOTENCY:
         tenant, at = _take_string(view, at)
         key, at = _take_string(view, at)
         return StateKey(kind, queue, idempotency=IdempotencyKey(tenant, key))
     try:
         partition, number = _BLOCK_REST.unpack_from(view, at)
     except struct.error as error:
-        raise UnreadableRecord("the key ends early") from error
+        raise UnreadableRecord("The key ends too early") from error
     return StateKey(kind, queue, partition, number)
 
 
@@ -147,29 +143,29 @@ def read_time(data: Buffer) -> int:
     try:
         version, time_ms = _TIME_VALUE.unpack_from(data)
     except struct.error as error:
-        raise UnreadableRecord("the value ends early") from error
+        raise UnreadableRecord("The value ends too early") from error
     _check_version(version)
     return int(time_ms)
 
 
-def read_move(data: Buffer) -> Move:
+def read_move(data: Buffer) -> MoveIntent:
     """The value of a move."""
     view = memoryview(data)
     try:
         version, kind, partition, offset, attempts, since_ms = _MOVE_VALUE.unpack_from(view)
     except struct.error as error:
-        raise UnreadableRecord("the value ends early") from error
+        raise UnreadableRecord("The value ends too early") from error
     _check_version(version)
     if kind not in MoveKind._value2member_map_:
-        raise UnreadableRecord(f"a move of kind {kind} is not known")
+        raise UnreadableRecord(f"The kind {kind} of a move is unknown")
     topic, at = _take_string(view, _MOVE_VALUE.size)
     reason, _ = _take_string(view, at)
-    return Move(MoveKind(kind), TopicName(topic), partition, offset, attempts, since_ms, reason)
+    return MoveIntent(MoveKind(kind), TopicName(topic), partition, offset, attempts, since_ms, reason)
 
 
 def _check_version(version: int) -> None:
     if version != _VERSION:
-        raise UnreadableRecord(f"value version {version} is not known")
+        raise UnreadableRecord(f"The value has the unknown version {version}")
 
 
 def _string(text: str) -> bytes:
@@ -180,8 +176,8 @@ def _string(text: str) -> bytes:
 def _take_string(view: memoryview, at: int) -> tuple[str, int]:
     end = at + 2 + int.from_bytes(view[at : at + 2], "big")
     if at + 2 > len(view) or end > len(view):
-        raise UnreadableRecord("the record ends in the middle of a name")
+        raise UnreadableRecord("The record ends in the middle of a name")
     try:
         return str(view[at + 2 : end], "utf-8", "surrogatepass"), end
     except UnicodeDecodeError as error:
-        raise UnreadableRecord("a name is not UTF-8") from error
+        raise UnreadableRecord("A name is not UTF-8") from error

@@ -1,10 +1,10 @@
-"""The life of a node's queues: loading and forgetting them, what the clock does to them, and what happens around them.
+"""Loads, unloads and maintains the queues of a node, and follows what happens to their topics and groups.
 
-A commit of the group, by whichever API, moves a queue's floor. A topic or a group that is deleted takes its queues along. When
-the state could not be stored, the queues of that partition of the state topic are loaded again: the log says what is so.
+A commit of the group, by whichever API, moves a queue's floor. The queues of a deleted topic or group are deleted too. After a failed
+append, the queues of that partition of the state topic are loaded again from the log.
 
-In a cluster a queue is worked by the node that leads the partition of the state topic that its group has. It is loaded when this node comes to lead
-it, and unloaded when it ceases to: from then on nothing here says, writes or delivers anything for it, whatever was under way.
+In a cluster, a queue is served by the node that leads its group's partition of the state topic. It is loaded when this node becomes that
+leader and unloaded when it stops being it. After that, this node answers, writes and delivers nothing for it, not even work in progress.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ from penstock.core.queues.moves import REDRIVE_GROUP, Mover
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.queue import Queue
 from penstock.core.queues.state_log import StateLog
-from penstock.core.queues.stored import Kind, QueueId, block_key, key_prefix, queue_record
+from penstock.core.queues.stored import QueueId, StateKind, block_key, key_prefix, queue_record
 from penstock.core.queues.workers import Poll
 from penstock.core.topics.names import QUEUE_STATE_TOPIC
 from penstock.core.topics.topics import Topic
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
 _BLOCKS_PER_TICK: Final = 6
-"""Blocks whose records are looked at in one tick: some ten milliseconds of work if all of their leases run out at once."""
+"""Blocks that are processed in one tick: some ten milliseconds of work if all of their leases expire at once."""
 _LOOKS_PER_TICK: Final = 4
 _OPENS_PER_TICK: Final = 4
 _KEYS_PER_TICK: Final = 500
 _REFRESH_MS: Final = 10 * 60 * 1000
-"""How often floors are looked through for commits that would expire."""
+"""How often floors are checked for commits that would expire."""
 _COPY_RETRY_MS: Final = 100
-"""After which the clock looks again at records that are not copied to this node yet."""
+"""After which records that were not copied to this node yet are checked again."""
 _SET_BACK_MS_MIN: Final = 1000
-"""A wall clock that went back by less is let be: it is being kept right, not set."""
+"""A wall clock that goes back by less is ignored: it is being adjusted, not set."""
 _PAUSE_MS: Final = 1000
-"""How long a queue hands out nothing after its state could not be stored."""
+"""How long a queue delivers nothing after its state could not be stored."""
 
 
 class Upkeep:
@@ -68,17 +68,17 @@ class Upkeep:
         self._paused: dict[int, int] = {}
         self._refresh_ms = broker.clock.monotonic_ms() + _REFRESH_MS
         self._ahead_ms = self._clock.now_ms() - self._clock.monotonic_ms()
-        """By how much the wall clock was ahead of the one that is never set, when that was last looked at."""
+        """How far the wall clock was ahead of the monotonic clock at the last check."""
         broker.groups.on_committed.append(self._committed)
         broker.groups.on_forgotten.append(self._forgotten)
         broker.groups.on_deleted.append(self.forget_group)
         broker.groups.needed_by.append(self._needs)
 
-    # -- life
+    # -- loading and unloading
 
     def restore(self, state_partition: int, queue_id: QueueId, image: QueueImage) -> None:
-        """Make a queue of what was loaded."""
-        # What is loaded is judged by the clock as it is now.
+        """Create a queue from its loaded state."""
+        # Loaded times are compared with the present wall clock.
         self._follow_clock()
         topic = self._broker.topics.get_by_id(queue_id.topic_id)
         if topic is None:
@@ -89,13 +89,13 @@ class Upkeep:
         self._unopened.append(queue)
 
     def resign(self, state_partition: int, reason: Reason) -> None:
-        """Stop working for the groups of a partition: everyone who waits gets the reason, and nothing of the queues is kept here."""
+        """Close the queues of a partition: all waiting callers get the reason."""
         queues = self._by_partition.pop(state_partition, {})
         context = self.context
         for queue in queues.values():
             self.queues.pop((queue.topic, queue.group), None)
             queue.close()
-        # What this turn was about to write, and whoever waits for it.
+        # The changes of this turn, and the callers that wait for them.
         context.state_log.refuse(state_partition, reason)
         for queue in queues.values():
             self._end(queue, reason)
@@ -107,7 +107,7 @@ class Upkeep:
         context.drop_dead()
 
     def check_loaded(self, group: str) -> None:
-        """NOT_COORDINATOR when another node works for the group, COORDINATOR_LOAD_IN_PROGRESS when this one is about to."""
+        """NOT_COORDINATOR if another node coordinates the group, COORDINATOR_LOAD_IN_PROGRESS while this node loads it."""
         broker = self._broker
         if self.family.serves(self.context.state_log.partition_for(group)):
             return
@@ -118,22 +118,22 @@ class Upkeep:
                 f"The queues of group {group} are being loaded. Try again in a moment.",
             )
         raise PenstockError(
-            Reason.NOT_COORDINATOR, f"Node {node} coordinates group {group}; send the request to that node."
+            Reason.NOT_COORDINATOR, f"Node {node} coordinates group {group}; send the request to that node"
         )
 
     def close(self) -> None:
-        """The broker stops: whoever waits for records is told."""
+        """The broker stops: all waiting callers get SHUTTING_DOWN."""
         for queue in self.queues.values():
             self._end(queue, Reason.SHUTTING_DOWN)
         self.queues.clear()
 
     def forget_topic(self, topic: str) -> None:
-        """A topic is deleted, and its queues with it."""
+        """A topic was deleted, and with it its queues."""
         for key in [key for key in self.queues if key[0] == topic]:
             self._forget(self.queues.pop(key), Reason.UNKNOWN_TOPIC_OR_PARTITION)
 
     def forget_group(self, group: str) -> None:
-        """A group is deleted, and its queues with it."""
+        """A group was deleted, and with it its queues."""
         for key in [key for key in self.queues if key[1] == group]:
             self._forget(self.queues.pop(key), Reason.GROUP_ID_NOT_FOUND)
 
@@ -164,10 +164,10 @@ class Upkeep:
                 done(reason)
 
     def _drop_image(self, state_partition: int, queue_id: QueueId, image: QueueImage) -> None:
-        """What is left of a queue whose topic is gone."""
+        """Remove the stored state of a queue whose topic was deleted."""
         log = self.context.state_log
         log.remove(state_partition, queue_record(queue_id, None)[0])
-        for kind, places in ((Kind.BLOCK, image.blocks), (Kind.MOVE, image.moves)):
+        for kind, places in ((StateKind.BLOCK, image.blocks), (StateKind.MOVE, image.moves)):
             prefix = key_prefix(kind, queue_id)
             for index, number in places:
                 log.remove(state_partition, block_key(prefix, index, number))
@@ -177,7 +177,7 @@ class Upkeep:
     # -- time
 
     def next_deadline_ms(self) -> int:
-        """Monotonic time of the next call of :meth:`tick`; it may find nothing to do."""
+        """Monotonic time of the next call of :meth:`tick`, which may find nothing to do."""
         context = self.context
         now_ms = self._clock.monotonic_ms()
         wall_ms = self._clock.now_ms()
@@ -190,7 +190,7 @@ class Upkeep:
         return min(candidates)
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due at ``now_ms`` (monotonic); each call does a bounded piece of work."""
+        """Do what is due at ``now_ms`` (monotonic), a bounded amount of work per call."""
         context = self.context
         self._follow_clock()
         wall_ms = self._clock.now_ms()
@@ -227,7 +227,7 @@ class Upkeep:
         return self._ahead_ms - (self._clock.now_ms() - self._clock.monotonic_ms())
 
     def _follow_clock(self) -> None:
-        """A wall clock that was set back must not make a lease or a backoff last for longer by as much."""
+        """If the wall clock was set back, end leases and backoffs earlier by as much, so that they do not last longer."""
         back_ms = self._set_back_ms()
         if 0 <= back_ms < _SET_BACK_MS_MIN:
             return
@@ -242,13 +242,13 @@ class Upkeep:
                     self.context.arm(queue, part, number, block)
 
     def _refresh(self, wall_ms: int) -> None:
-        """An offset that nobody commits expires; those of a queue that is at work must not."""
+        """Commit the offsets of used queues again before they expire."""
         old_ms = wall_ms - self._broker.settings.groups.offsets_retention_ms // 2
         for queue in self.queues.values():
             for key, committed in self._broker.groups.fetch_offsets(queue.group, None).items():
                 if key.topic == queue.topic and committed.commit_ms < old_ms and key.partition < len(queue.partitions):
                     part = queue.partitions[key.partition]
-                    # Dead letters are kept for ever, and those that were redriven must not be open again.
+                    # Dead letters are kept forever, and redriven ones must not be open again.
                     if queue.takers or part.blocks or queue.group == REDRIVE_GROUP:
                         self.context.floors.refresh(part)
 
@@ -272,10 +272,10 @@ class Upkeep:
                 for queue in self._by_partition.get(state_partition, {}).values():
                     queue.wake()
 
-    # -- what happens elsewhere
+    # -- changes of topics, groups and offsets
 
     def topic_changed(self, topic: Topic) -> None:
-        """A topic may have more partitions now: they are worked too."""
+        """A topic may have more partitions now."""
         for (name, _), queue in list(self.queues.items()):
             if name == topic.name:
                 queue.grow(topic.partition_count)
@@ -294,7 +294,7 @@ class Upkeep:
             self._go_to(*part, 0, 0 if source is None else source.first_offset)
 
     def _needs(self, group: GroupId) -> bool:
-        """A queue at work may have committed nothing yet, and yet know of leases, attempts and finished records."""
+        """A queue in use may have leases, attempts and finished records before its first commit."""
         siblings = self._by_partition.get(self.context.state_log.partition_for(group), {})
         return any(queue.is_at_work for queue_id, queue in siblings.items() if queue_id.group == group)
 
@@ -305,7 +305,7 @@ class Upkeep:
         return queue, queue.partitions[key.partition]
 
     def _go_to(self, queue: Queue, part: QueuePartition, committed: int, floor: int) -> None:
-        """Somebody else moved the floor."""
+        """Another commit moved the floor."""
         part.committed = committed
         if floor >= part.floor:
             queue.end_moves(part, part.forward(floor))
@@ -325,12 +325,12 @@ class Upkeep:
         if queue is None or part.gone:
             return
         if part.committed > part.floor:
-            # The state was loaded again while the floor was on its way.
+            # The state was loaded again while the commit was in flight.
             queue.end_moves(part, part.forward(part.committed))
         queue.drop_finished(part)
 
     def lose(self, state_partition: int) -> None:
-        """An append failed, so memory may be ahead of the log: it is loaded again before anything else is stored."""
+        """An append failed, so memory may be ahead of the log: load the state again before anything else is stored."""
         if not self.family.serves(state_partition):
             return
         self.context.lost[state_partition] = None
@@ -338,11 +338,11 @@ class Upkeep:
             self.context.schedule()
 
     def reload(self, state_partition: int) -> None:
-        """Go back to what the log says."""
+        """Load the state of a partition again."""
         context = self.context
         context.state_log.refuse(state_partition)
         if state_partition in self._paused:
-            # The disk is still full, perhaps. Reading everything in every turn would not make it better.
+            # The disk may still be full. Reading everything in every turn would not help.
             context.lost[state_partition] = None
             return
         now_ms = self._clock.monotonic_ms()
@@ -371,17 +371,17 @@ class Upkeep:
             for done in refused:
                 done(Reason.STORAGE_ERROR)
 
-    # -- making queues
+    # -- creating queues
 
     def add(self, topic: Topic, group: GroupId) -> Queue:
-        """A queue that does not exist yet; nothing of it is stored."""
+        """Create a queue in memory."""
         queue = Queue(self.context, topic, group)
         self.queues[topic.name, group] = queue
         self._by_partition.setdefault(queue.state_partition, {})[queue.queue_id] = queue
         return queue
 
     def note(self, queue: Queue) -> None:
-        """Store that there is this queue."""
+        """Store that a queue exists."""
         key, value = queue_record(queue.queue_id, self._clock.now_ms())
         assert value is not None
         self.context.state_log.put(queue.state_partition, key, value)

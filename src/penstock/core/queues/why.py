@@ -1,4 +1,4 @@
-"""Why is this record not being delivered? One sentence for every case, with what to do next where it helps."""
+"""Why a record is not delivered: one sentence for every case, and what to do next where that helps."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
 _DEAD_LETTERS_LOOKED_AT: Final = 2_000
-"""The newest of a partition: some milliseconds of work."""
+"""The newest ones of a partition: some milliseconds of work."""
 _DEAD_LETTER_BYTES: Final = 4 * MIB
 
 
 def explain(broker: "Broker", queue: Queue | None, topic: str, partition: int, offset: int, group: str) -> Why:
-    """The answer, whatever is asked for."""
+    """The answer for any record, even one that does not exist."""
     found = broker.topics.get(topic)
     if found is None:
         return Why(WhyState.NO_SUCH_TOPIC, f"There is no topic {topic}; list the topics to find its name.")
@@ -59,7 +59,7 @@ def explain(broker: "Broker", queue: Queue | None, topic: str, partition: int, o
             WhyState.NO_SUCH_PARTITION,
             f"{topic} has no partition {partition}: it has {found.partition_count}, counted from 0.",
         )
-    # What is before the floor is finished, whatever it says.
+    # Records below the floor are finished, so they need not be copied here.
     log = copied_here(broker, topic, partition, max(offset, 0 if queue is None else queue.partition(partition).floor))
     if offset >= log.log.next_offset or offset < 0:
         return Why(
@@ -89,7 +89,7 @@ def explain(broker: "Broker", queue: Queue | None, topic: str, partition: int, o
 
 
 def _below_min(broker: "Broker", topic: Topic, index: int) -> str:
-    """One more sentence where acks=all is refused at this time: what is not there may be what was refused."""
+    """Another sentence while acks=all is refused, because the record may have been refused."""
     record = broker.topics.partition(topic, index)
     min_in_sync = topic.min_in_sync_of(len(record.replicas))
     if len(record.isr) >= min_in_sync:
@@ -99,7 +99,7 @@ def _below_min(broker: "Broker", topic: Topic, index: int) -> str:
 
 
 def _dead_letter(broker: "Broker", name: str, topic: str, partition: int, offset: int, group: str) -> Why | None:
-    """Where a finished record lies that failed, as far as that is not too long ago to be found."""
+    """The dead letter of a failed record, if it is among the newest ones."""
     letters = dead_letter_topic(topic)
     found = broker.topics.get(letters)
     if found is None or partition >= found.partition_count:
@@ -136,7 +136,7 @@ def _dead_letter(broker: "Broker", name: str, topic: str, partition: int, offset
 
 
 def _is_settled(broker: "Broker", letters: str, partition: int, offset: int) -> bool:
-    """Whether a dead letter was redriven or purged, as far as this node knows: another may work on dead letters."""
+    """Whether a dead letter was redriven or purged, as far as this node knows: another node may coordinate its group."""
     try:
         return broker.queues.is_finished(letters, REDRIVE_GROUP, partition, offset)
     except PenstockError:

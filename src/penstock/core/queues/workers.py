@@ -1,8 +1,8 @@
-"""Who takes records from a queue: a connected worker that gets them as they come, or a call that takes some once.
+"""The takers of a queue's records: a connected worker, which gets them as they come, or a call that takes some once.
 
-Credit is what a taker may still get: a worker gets more when its socket has taken what it was given, so a slow one does not
-pile up records that others could work on. Beside it a worker has a bound on what it holds: leases run from the delivery on, so
-whoever gets more than it can work on in a lease's time gets the rest again, and again.
+Credit is the number of records that a taker may still get. A worker gets credit when its socket has sent what it was given, so a slow
+one does not pile up records that others could process. A worker also has a limit on the records that it holds: a lease starts with
+the delivery, and leases of records that it cannot process in time would expire again and again.
 """
 
 from abc import ABC, abstractmethod
@@ -26,7 +26,7 @@ _TAKEN_SPARE: Final = 1024
 
 
 class Taker(ABC):
-    """Either of them, as a queue sees it."""
+    """A worker or a call."""
 
     __slots__ = ("attached", "credit", "lease_ms", "owner", "queue")
 
@@ -36,34 +36,34 @@ class Taker(ABC):
         self.lease_ms: Final = lease_ms
         self.credit = credit
         self.attached = True
-        """Whether it is still there to be given records."""
+        """Whether it still takes records."""
 
     def room(self) -> int:
-        """How many more records it may hold."""
+        """How many more records it may get."""
         return self.credit
 
     def leased(self, deliveries: list[Delivery]) -> None:
-        """These records are about to be delivered to it."""
+        """These records were leased to it and will be delivered."""
         self.credit -= len(deliveries)
 
     @abstractmethod
     def deliver(self, deliveries: list[Delivery]) -> None:
-        """Take records whose leases are written."""
+        """Deliver records whose leases are written."""
 
     @abstractmethod
     def refuse(self, deliveries: list[Delivery]) -> None:
-        """The leases of records that it was about to get could not be stored."""
+        """The leases of these records could not be stored."""
 
     @abstractmethod
     def gone(self, reason: Reason) -> None:
-        """The queue is no more."""
+        """The queue was closed."""
 
 
 class Worker(Taker):
     """A connected worker. Its gateway calls :meth:`grant` and, once, :meth:`detach`.
 
-    A lease lives until its end, connected or not. So a worker that comes back under its owner's name finds leases that no
-    stream has: they are ``unsent``, and it gets them again before anything else.
+    Leases outlive the connection. A worker that reconnects under the same owner name gets the leases that no open stream has again,
+    before anything else: they are ``unsent``.
     """
 
     __slots__ = (
@@ -94,21 +94,21 @@ class Worker(Taker):
         self._on_deliver = on_deliver
         self._on_gone = on_gone
         self._releases = releases
-        # Everything that was leased to it since it was last looked through: most of it is acked by now.
+        # The leases since the last clean-up: most of them are acked by now.
         self._taken: list[Lease] = []
         self._taken_max = _TAKEN_SPARE
         self.unsent: deque[Lease] = deque()
-        """Leases of its owner that it is to be sent: they were sent to a stream that has ended, or to none."""
+        """Leases of its owner to send: they were sent to a stream that has ended, or to none."""
         self._unsent_max = _TAKEN_SPARE
 
     def grant(self, count: int) -> None:
-        """The worker can take so many more."""
+        """The worker can take this many more records."""
         if self.attached:
             self.credit += count
             self.queue.wake()
 
     def detach(self) -> None:
-        """The stream has ended. Its leases stay, unless it was to release them. Calling it again is fine."""
+        """The stream has ended. Its leases stay, unless they are to be released. May be called again."""
         if self.attached:
             self.attached = False
             released = self._taken if self._releases else []
@@ -118,14 +118,14 @@ class Worker(Taker):
             self.unsent.clear()
 
     def inherit(self, leases: Iterable[Lease]) -> None:
-        """Leases of another stream of its owner, which has ended. While there is no room for them, those that end are forgotten."""
+        """Take over leases of an ended stream of the same owner. If there are many, expired ones are dropped."""
         self.unsent.extend(leases)
         if len(self.unsent) > self._unsent_max:
             self.unsent = deque(lease for lease in self.unsent if self.queue.dispatcher.holds(self.owner, *lease))
             self._unsent_max = 2 * len(self.unsent) + _TAKEN_SPARE
 
     def room(self) -> int:
-        """Within its credit, and within its bound on what it holds."""
+        """Within its credit and its limit on records that it holds."""
         free = self._in_flight_max - len(self._taken)
         if free <= 0:
             self._forget_settled()
@@ -133,7 +133,7 @@ class Worker(Taker):
         return min(self.credit, free)
 
     def leased(self, deliveries: list[Delivery]) -> None:
-        """They count as held from now on."""
+        """The records count as held from now on."""
         super().leased(deliveries)
         self._taken += [(each.partition, each.offset, each.attempts) for each in deliveries]
         if len(self._taken) > self._taken_max:
@@ -141,11 +141,11 @@ class Worker(Taker):
             self._taken_max = 2 * len(self._taken) + _TAKEN_SPARE
 
     def deliver(self, deliveries: list[Delivery]) -> None:
-        """Hand them to the gateway."""
+        """Pass them to the gateway."""
         self._on_deliver(deliveries)
 
     def leases(self) -> Iterable[Lease]:
-        """What was leased to it, settled or not, and what it is to be sent."""
+        """The leases that it was sent, settled or not, and those to send."""
         yield from self._taken
         yield from self.unsent
 
@@ -153,21 +153,21 @@ class Worker(Taker):
         self._taken = [lease for lease in self._taken if self.queue.dispatcher.holds(self.owner, *lease)]
 
     def refuse(self, deliveries: list[Delivery]) -> None:
-        """Send what turns out to be leased all the same, such as a record that was to be sent again."""
+        """Send those that are leased nevertheless, such as a record that was to be sent again."""
         refused = {(each.partition, each.offset, each.attempts) for each in deliveries}
         self.credit += len(deliveries)
         self._taken = [lease for lease in self._taken if lease not in refused]
         self.unsent.extendleft(sorted(refused, reverse=True))
 
     def gone(self, reason: Reason) -> None:
-        """Tell the gateway."""
+        """Notify the gateway."""
         if self.attached:
             self.attached = False
             self._on_gone(reason)
 
 
 class Poll(Taker):
-    """A call that takes records once, perhaps after waiting for the first. What it leases stays leased."""
+    """A call that takes records once, and may wait for the first. The leases outlive it."""
 
     __slots__ = ("_done", "served", "timer", "waits")
 
@@ -177,19 +177,19 @@ class Poll(Taker):
         super().__init__(queue, owner, lease_ms, max_records)
         self._done = done
         self.waits = waits
-        """Whether it stays when there is nothing at the end of this turn."""
+        """Whether it waits if there are no records at the end of this turn."""
         self.served = False
         self.timer: Final = Timer(self.time_out)
 
     def time_out(self) -> None:
-        """It has waited long enough."""
+        """The wait is over."""
         self.waits = False
         if not self.served:
             self.queue.dispatcher.remove_poll(self)
             self.deliver([])
 
     def cancel(self) -> None:
-        """Nobody wants the answer any more."""
+        """The caller no longer waits."""
         if self.attached:
             self.attached = False
             self.queue.dispatcher.remove_poll(self)
@@ -201,9 +201,9 @@ class Poll(Taker):
             self._done(deliveries)
 
     def refuse(self, deliveries: list[Delivery]) -> None:  # noqa: ARG002 - a worker counts them
-        """It takes what there is, and there is nothing."""
+        """Answer without records."""
         self.deliver([])
 
     def gone(self, reason: Reason) -> None:  # noqa: ARG002 - its answer has no room for it
-        """An empty answer: the next call is told why."""
+        """Answer without records; the next call gets the reason."""
         self.deliver([])

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.coordinators.topic import UnreadableRecord
 from penstock.core.groups.requests import CommittedOffset, PartitionKey
 from penstock.core.groups.stored import (
     GroupRecordKey,
     OffsetRecordKey,
     StoredGroup,
     StoredMember,
-    UnreadableRecord,
     group_record,
     offset_record,
     read_group,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 from uuid import UUID
 
-from penstock.core.coordinators.topic import InternalTopic, StoredDone, partition_of
+from penstock.core.coordinators.topic import InternalTopic, StateRecord, StoredDone, partition_of
 from penstock.core.groups.coordinator import GroupCoordinator
 from penstock.core.groups.requests import (
     NO_GENERATION,
@@ -24,7 +24,6 @@ from penstock.core.groups.requests import (
     SyncRequest,
     SyncResult,
 )
-from penstock.core.groups.stored import Record
 from penstock.errors import PenstockError, Reason
 from penstock.settings import GroupSettings
 from penstock.types import Buffer, GroupId, MemberId, TopicName
@@ -85,7 +84,7 @@ class MemoryOffsetsLog(InternalTopic):
     """Appends are committed at once, or when the test says so."""
 
     def __init__(self, partitions: int = PARTITIONS) -> None:
-        self.records: list[list[Record]] = [[] for _ in range(partitions)]
+        self.records: list[list[StateRecord]] = [[] for _ in range(partitions)]
         self.committed = [0] * partitions
         self.hold = False
         self.refuse_append: Reason | None = None
@@ -94,7 +93,7 @@ class MemoryOffsetsLog(InternalTopic):
     def partition_for(self, owner: str) -> int:
         return partition_of(owner, len(self.records))
 
-    def append(self, partition: int, records: Sequence[Record], *, hurried: bool = True) -> int:
+    def append(self, partition: int, records: Sequence[StateRecord], *, hurried: bool = True) -> int:
         assert records
         assert hurried
         if self.refuse_append is not None:

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.coordinators.topic import UnreadableRecord
 from penstock.core.queues.block import (
     ATTEMPTS_MAX,
     BLOCK_OFFSETS,
@@ -15,7 +16,6 @@ from penstock.core.queues.block import (
     UNTOUCHED,
     WAITING,
     Block,
-    UnreadableBlock,
     decode_block,
 )
 
@@ -80,7 +80,7 @@ def test_a_damaged_value_is_unreadable_or_something_else_but_never_an_accident(e
     damaged = bytearray(value[: data.draw(st.integers(0, len(value)))])
     if damaged:
         damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= data.draw(st.integers(0, 255))
-    with contextlib.suppress(UnreadableBlock):
+    with contextlib.suppress(UnreadableRecord):
         decode_block(bytes(damaged))
 
 
@@ -141,5 +141,5 @@ def test_what_is_due_is_found_and_the_next_time_is_known() -> None:
 
 @pytest.mark.parametrize("value", [b"", b"\x02" + bytes(20), b"\x01" * 12])
 def test_what_is_no_block_is_refused(value) -> None:
-    with pytest.raises(UnreadableBlock):
+    with pytest.raises(UnreadableRecord):
         decode_block(value)
