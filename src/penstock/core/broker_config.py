@@ -1,7 +1,7 @@
-"""Configs of the broker that change while it runs, by Kafka's names: which there are, what they accept, and where every other one is set.
+"""Dynamic configs of the broker, by Kafka's names: their definitions, and where Kafka's other broker configs are set.
 
-:data:`BROKER_CONFIGS` has those that Kafka can change too and that do something here. A value is what was set for this broker, else for all brokers, else what the
-broker's configuration says.
+:data:`BROKER_CONFIGS` has those that are dynamic in Kafka too and have an effect here. A value is the one that was set for this broker,
+else for all brokers, else the one in the broker's configuration file.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ _TOPIC_CONFIG_OF: Final = {
     for definition in TOPIC_CONFIGS.values()
     if definition.broker_names and not definition.is_inert
 }
-"""The topic config for which a broker config is the value of topics that do not set it."""
+"""The topic config of which a broker config is the default."""
 
 
 def _broker_wide(definition: ConfigDefinition) -> ConfigDefinition:
@@ -87,7 +87,7 @@ BROKER_CONFIGS: Final = config_table(
 )
 
 _CLUSTER_WIDE: Final = frozenset({"min.insync.replicas", "unclean.leader.election.enable"})
-"""The leader and the controller must go by the same value, whichever nodes they are."""
+"""The leader and the controller must use the same value, whichever nodes they are."""
 
 _IN_THE_FILE: Final[Mapping[str, str]] = {
     "advertised.listeners": "listeners.advertised_kafka",
@@ -118,7 +118,7 @@ _IN_THE_FILE: Final[Mapping[str, str]] = {
     "replica.lag.time.max.ms": "cluster.lag_ms_max",
     "socket.request.max.bytes": "limits.request_bytes_max",
 }
-"""The setting in the configuration file that does what a config of Kafka's does."""
+"""The setting in the configuration file that corresponds to a config of Kafka's."""
 
 _INSTEAD: Final[Mapping[str, str]] = {
     "log.retention.check.interval.ms": HOUSEKEEPING_MS,
@@ -126,11 +126,11 @@ _INSTEAD: Final[Mapping[str, str]] = {
     "log.retention.minutes": "log.retention.ms",
     "log.roll.hours": "log.roll.ms",
 }
-"""The config that can be changed, of those that say the same in other units or places."""
+"""The dynamic config that corresponds to one in other units."""
 
 
 def broker_config(name: str) -> ConfigDefinition:
-    """The config of that name; ``INVALID_REQUEST`` with what to change instead when it cannot change while the broker runs."""
+    """The config of that name; ``INVALID_REQUEST``, with what to change instead, if it is not dynamic."""
     definition = BROKER_CONFIGS.get(name)
     if definition is not None:
         return definition
@@ -146,7 +146,7 @@ def broker_config(name: str) -> ConfigDefinition:
 def check_broker_configs(
     values: Mapping[str, str], topic_defaults: Mapping[str, str], *, cluster_wide: bool
 ) -> dict[str, str]:
-    """The values in their plain form. ``topic_defaults`` are the topic configs that hold beside them."""
+    """The normalized values. ``topic_defaults`` are the other topic configs, with which they must be consistent."""
     plain = {name: broker_config(name).check(value) for name, value in values.items()}
     alone = sorted(plain.keys() & _CLUSTER_WIDE)
     if alone and not cluster_wide:
@@ -159,10 +159,10 @@ def check_broker_configs(
 
 
 def broker_values(topic_configs: Mapping[str, str]) -> dict[str, str]:
-    """Topic configs by the names of the broker configs that are their broker-wide values."""
+    """Topic configs by the names of the corresponding broker configs."""
     return {broker: topic_configs[topic] for broker, topic in _TOPIC_CONFIG_OF.items() if topic in topic_configs}
 
 
 def topic_values(values: Mapping[str, str]) -> dict[str, str]:
-    """Those values that are for topics, by the names of the topic configs."""
+    """The values that apply to topics, by the names of the topic configs."""
     return {_TOPIC_CONFIG_OF[name]: value for name, value in values.items() if name in _TOPIC_CONFIG_OF}

@@ -1,7 +1,7 @@
-"""What was set on brokers and groups while the broker runs, as the metadata store last told it, and the way to change it.
+"""Dynamic configs of brokers and groups, in memory and in the metadata store.
 
-In the store ``configs/brokers/<node>``, ``configs/brokers/default`` (all brokers) and ``configs/groups/<group>`` hold ``{"config": {...}}``, in plain form; a resource
-without configs has no entry. Each change is one compare-and-set, and is in memory here when the call returns.
+In the store, ``configs/brokers/<node>``, ``configs/brokers/default`` (all brokers) and ``configs/groups/<group>`` hold ``{"config": {...}}``,
+with normalized values. A resource without configs has no entry. Each change is one compare-and-set, and is visible when the call returns.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,24 +23,24 @@ from penstock.types import NodeId
 PREFIX: Final = "configs/"
 _DEFAULT: Final = "default"
 _ATTEMPTS_MAX: Final = 100
-"""How often a change is tried again because another one was made in between."""
+"""How often a change is tried again because of a concurrent one."""
 
 
 class ResourceKind(Enum):
-    """What such configs belong to."""
+    """The kind of resource that has configs."""
 
     BROKER = "brokers"
     GROUP = "groups"
 
 
-class Resource(NamedTuple):
-    """One broker or group; a broker without a name is all brokers."""
+class ConfigResource(NamedTuple):
+    """One broker or group; a broker without a name means all brokers."""
 
     kind: ResourceKind
     name: str
 
 
-ALL_BROKERS: Final = Resource(ResourceKind.BROKER, "")
+ALL_BROKERS: Final = ConfigResource(ResourceKind.BROKER, "")
 
 
 class _ConfigRecord(msgspec.Struct, frozen=True):
@@ -51,17 +51,17 @@ _decoder: Final = msgspec.json.Decoder(_ConfigRecord)
 
 
 class DynamicConfigs:
-    """The configs of all brokers and groups. Made empty; :meth:`load` fills it."""
+    """The configs of all brokers and groups. Empty until :meth:`load`."""
 
     def __init__(self, store: MetadataStore, node_id: NodeId, topic_defaults: Mapping[str, str]) -> None:
-        """``topic_defaults`` are the topic configs of the broker's configuration, by which values are checked."""
+        """``topic_defaults`` are the topic configs in the broker's configuration file, with which values must be consistent."""
         self._store = store
-        self._node: Final = Resource(ResourceKind.BROKER, str(node_id))
+        self._node: Final = ConfigResource(ResourceKind.BROKER, str(node_id))
         self._topic_defaults = topic_defaults
-        self._values: dict[Resource, Mapping[str, str]] = {}
+        self._values: dict[ConfigResource, Mapping[str, str]] = {}
         self._held_events: list[Event] | None = []
         self.on_changed: Final[list[Callable[[], None]]] = []
-        """Told when something changed that this broker goes by."""
+        """Called when a config changed that applies to this broker."""
 
     async def load(self) -> None:
         """Read everything from the store and follow it from there."""
@@ -72,33 +72,33 @@ class DynamicConfigs:
             self._values[_resource(entry.key)] = _decode(entry)
         self._take([event for event in held if event.revision > found.revision])
 
-    # What holds.
+    # The present values.
 
-    def values(self, resource: Resource) -> Mapping[str, str]:
-        """What was set on this resource itself."""
+    def values(self, resource: ConfigResource) -> Mapping[str, str]:
+        """The values that were set on this resource."""
         return self._values.get(resource, {})
 
     def layers(self) -> list[ConfigLayer]:
-        """What was set for this broker, strongest first."""
+        """The values that were set for this broker, strongest first."""
         return [
             (ConfigSource.DYNAMIC_BROKER, self.values(self._node)),
             (ConfigSource.DYNAMIC_DEFAULT, self.values(ALL_BROKERS)),
         ]
 
     def topic_layers(self) -> list[ConfigLayer]:
-        """The same for topics, by the names of topic configs, with the broker's configuration last."""
+        """The same for topics, by the names of topic configs, with the broker's configuration file last."""
         dynamic = [(source, topic_values(values)) for source, values in self.layers()]
         return [*dynamic, (ConfigSource.STATIC_BROKER, self._topic_defaults)]
 
     def topic_defaults(self) -> dict[str, str]:
-        """The topic configs of topics that do not say otherwise."""
+        """The default configs of topics."""
         merged: dict[str, str] = {}
         for _, values in reversed(self.topic_layers()):
             merged.update(values)
         return merged
 
     def number(self, name: str) -> int | None:
-        """What was set for this broker; None when nothing was."""
+        """The value that was set for this broker, if any."""
         text = next((values[name] for _, values in self.layers() if name in values), None)
         return None if text is None else int(text)
 
@@ -106,10 +106,12 @@ class DynamicConfigs:
         """The groups that have configs."""
         return sorted(resource.name for resource in self._values if resource.kind is ResourceKind.GROUP)
 
-    # How it changes.
+    # Changes.
 
-    async def alter(self, resource: Resource, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> None:
-        """Change some configs of a resource: all of them, or none when one cannot be."""
+    async def alter(
+        self, resource: ConfigResource, changes: Sequence[ConfigChange], *, validate_only: bool = False
+    ) -> None:
+        """Change some configs of a resource, all of them or none."""
 
         def altered(values: Mapping[str, str]) -> dict[str, str]:
             changed = change_values(values, changes, _DEFINITIONS[resource.kind], self._beneath(resource))
@@ -117,25 +119,27 @@ class DynamicConfigs:
 
         await self._change(resource, altered, validate_only=validate_only)
 
-    async def replace(self, resource: Resource, values: Mapping[str, str], *, validate_only: bool = False) -> None:
-        """Let a resource have these configs and no others."""
+    async def replace(
+        self, resource: ConfigResource, values: Mapping[str, str], *, validate_only: bool = False
+    ) -> None:
+        """Replace all configs of a resource."""
         await self._change(resource, lambda _: self._checked(resource, values), validate_only=validate_only)
 
-    def _checked(self, resource: Resource, values: Mapping[str, str]) -> dict[str, str]:
+    def _checked(self, resource: ConfigResource, values: Mapping[str, str]) -> dict[str, str]:
         if resource.kind is ResourceKind.GROUP:
             return check_group_configs(values)
         beside = topic_values(self._beneath(resource))
         return check_broker_configs(values, beside, cluster_wide=resource == ALL_BROKERS)
 
-    def _beneath(self, resource: Resource) -> dict[str, str]:
-        """What holds for a broker where nothing is set on this resource; groups have nothing but defaults."""
+    def _beneath(self, resource: ConfigResource) -> dict[str, str]:
+        """The values of a broker without those of this resource; groups only have defaults."""
         if resource.kind is ResourceKind.GROUP:
             return {}
         beneath = broker_values(self._topic_defaults)
         return beneath if resource == ALL_BROKERS else {**beneath, **self.values(ALL_BROKERS)}
 
     async def _change(
-        self, resource: Resource, change: Callable[[Mapping[str, str]], dict[str, str]], *, validate_only: bool
+        self, resource: ConfigResource, change: Callable[[Mapping[str, str]], dict[str, str]], *, validate_only: bool
     ) -> None:
         if resource.kind is ResourceKind.GROUP:
             check_group_name(resource.name)
@@ -158,7 +162,7 @@ class DynamicConfigs:
             Reason.REQUEST_TIMED_OUT, f"Other clients kept changing the configs of {resource.name!r}. Try again"
         )
 
-    def _check_room(self, resource: Resource, after: Mapping[str, str]) -> None:
+    def _check_room(self, resource: ConfigResource, after: Mapping[str, str]) -> None:
         if resource.kind is not ResourceKind.GROUP or not after or resource in self._values:
             return
         if sum(each.kind is ResourceKind.GROUP for each in self._values) >= CONFIGURED_GROUPS_MAX:
@@ -190,14 +194,14 @@ _DEFINITIONS: Final[Mapping[ResourceKind, Callable[[str], ConfigDefinition]]] = 
 }
 
 
-def _key(resource: Resource) -> str:
+def _key(resource: ConfigResource) -> str:
     return f"{PREFIX}{resource.kind.value}/{_DEFAULT if resource == ALL_BROKERS else resource.name}"
 
 
-def _resource(key: str) -> Resource:
+def _resource(key: str) -> ConfigResource:
     kind, _, name = key.removeprefix(PREFIX).partition("/")
-    resource = Resource(ResourceKind(kind), name)
-    return ALL_BROKERS if resource == Resource(ResourceKind.BROKER, _DEFAULT) else resource
+    resource = ConfigResource(ResourceKind(kind), name)
+    return ALL_BROKERS if resource == ConfigResource(ResourceKind.BROKER, _DEFAULT) else resource
 
 
 def _decode(entry: Entry) -> Mapping[str, str]:

@@ -1,13 +1,13 @@
-"""Taking records that come one by one, for the gateways that do not send batches: where they go, and when they count.
+"""Publishes single records, for gateways without batches: chooses partitions, builds batches, and acknowledges.
 
-The partition is the one that was asked for, else the key's (by Kafka's hash, so a key lands in the same place through every
-API), else the next one in turn. What comes in one turn of the event loop becomes one batch per partition at its end, whoever
-sent it: the more there is to do, the cheaper each record.
+The partition is the requested one, else the key's (by Kafka's hash, so a key has the same partition through every API), else the next
+one in turn. The records of one turn of the event loop become one batch per partition, whichever callers sent them: under load, each
+record costs less.
 
-A batch is taken or refused as a whole, so what could make a log refuse one record (its size, a missing key, a time far away) is
-looked at before it joins the others.
+The log accepts or refuses a batch as a whole, so everything for which it could refuse one record (size, missing key, timestamp) is
+checked before.
 
-A batch for a partition that another node leads is built here all the same, and appended there (``remote.py``).
+A batch for a partition that another node leads is also built here, and appended there (``cluster/remote.py``).
 """
 
 from collections.abc import Callable, Sequence
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
 _RECORD_OVERHEAD_BYTES: Final = 40
-"""At least what lengths, deltas and attributes of one record take in a batch."""
+"""At least the size of the lengths, deltas and attributes of a record in a batch."""
 _HEADER_OVERHEAD_BYTES: Final = 10
 _CACHED_KEY_BYTES_MAX: Final = 64
 _CACHED_KEYS: Final = 16_384
 
 
 class NewRecord(NamedTuple):
-    """A record on its way in. Without a timestamp it gets the time at which it came."""
+    """A record to publish. Without a timestamp it gets the present time."""
 
     key: bytes | None
     value: bytes | None
@@ -49,7 +49,7 @@ class NewRecord(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """Where a record is now."""
+    """The place of a published record."""
 
     partition: int
     offset: int
@@ -57,17 +57,17 @@ class Placed(NamedTuple):
 
 
 Results = list[Placed | PenstockError]
-"""One for each record, in their order."""
+"""One per record, in order."""
 PublishDone = Callable[[Results], None]
 
 
 def record_id(topic: str, partition: int, offset: int) -> str:
-    """What a record is called by people and APIs."""
+    """The id of a record in APIs and texts."""
     return f"{topic}/{partition}@{offset}"
 
 
 class _Call:
-    """One call under way: answered when the last of its batches is."""
+    """One call, which is answered with the last of its batches."""
 
     __slots__ = ("acks", "caller", "done", "is_timed", "left", "records", "results", "size_bytes", "unplaced")
 
@@ -78,27 +78,27 @@ class _Call:
         self.done = done
         self.results: list[Placed | PenstockError | None] = [None] * len(records)
         self.left = 1
-        # Records that are in no batch yet.
+        # Records that are not in a batch yet.
         self.unplaced = len(records)
-        # Whether a record brings a time of its own.
+        # Whether a record has a timestamp.
         self.is_timed = False
-        # At least what all its records take in a batch.
+        # At least the size of all its records in a batch.
         self.size_bytes = 0
 
     def refuse(self, places: Sequence[int], error: PenstockError) -> None:
-        """These records are nowhere."""
+        """These records were not published."""
         for at in places:
             self.results[at] = error
         self.placed(len(places))
 
     def placed(self, count: int) -> None:
-        """So many are in a batch, or nowhere. When all are, they are let go: a slow disk must not keep them in memory."""
+        """This many are in a batch, or refused. When all are, they are dropped: a slow disk must not keep them in memory."""
         self.unplaced -= count
         if self.unplaced <= 0:
             self.records = ()
 
     def end_one(self) -> None:
-        """One thing less to wait for."""
+        """One of the expected events has happened."""
         self.left -= 1
         if not self.left:
             self.done(self.results)  # type: ignore[arg-type]  # every place is filled by now
@@ -136,7 +136,7 @@ class Publisher:
         self._gathered_elsewhere: dict[tuple[TopicName, int], tuple[_Elsewhere, list[_Piece]]] = {}
 
     def publish(self, caller: Caller, topic: str, records: Sequence[NewRecord], acks: Acks, done: PublishDone) -> None:
-        """Append the records; ``done`` is told of each once it counts as ``acks`` says. PenstockError when all are refused."""
+        """Append the records; ``done`` gets the results once ``acks`` is satisfied. PenstockError if all are refused."""
         broker = self._broker
         if not broker.access.allows_all:
             broker.access.require_topic(caller, Action.WRITE, topic)
@@ -146,7 +146,7 @@ class Publisher:
         if acks is Acks.ALL and found.min_in_sync > found.replication_factor:
             raise PenstockError(
                 Reason.NOT_ENOUGH_REPLICAS,
-                f"topic {topic} requires {found.min_in_sync} in-sync replicas, but has {found.replication_factor} replicas; lower its min.insync.replicas, add replicas, or send with acks=leader",
+                f"Topic {topic} requires {found.min_in_sync} in-sync replicas, but has {found.replication_factor} replicas; lower its min.insync.replicas, add replicas, or send with acks=leader",
             )
         call = _Call(caller, records, acks, done)
         for index, places in self._share_out(found, call).items():
@@ -154,7 +154,7 @@ class Publisher:
         call.end_one()
 
     def _share_out(self, topic: Topic, call: _Call) -> dict[int, list[int]]:
-        """Which records go to which partition; those that cannot go anywhere have their answer already."""
+        """The records of each partition. Invalid records get their result here."""
         by_partition: dict[int, list[int]] = {}
         needs_key = topic.config.is_compacted
         plain_bytes_max = topic.config.max_message_bytes - HEADER_BYTES - _RECORD_OVERHEAD_BYTES
@@ -166,13 +166,13 @@ class Publisher:
             size_bytes += content_bytes
             try:
                 index = 0 if has_one and index is None else self.choose_partition(topic, record)
-                # Nearly every record is a plain one, of which this is all there is to know.
+                # Nearly every record is plain and needs no more checks.
                 if headers or timestamp_ms is not None or needs_key or content_bytes > plain_bytes_max:
                     call.is_timed = call.is_timed or timestamp_ms is not None
                     size_bytes += _headers_size(headers)
                     self.check(topic, record)
             except PenstockError as error:
-                # Its trace would keep all records.
+                # The traceback would keep all records in memory.
                 call.results[at] = error.with_traceback(None)
                 call.unplaced -= 1
                 continue
@@ -185,13 +185,13 @@ class Publisher:
         return by_partition
 
     def choose_partition(self, topic: Topic, record: NewRecord) -> int:
-        """Where a record goes. UNKNOWN_TOPIC_OR_PARTITION when it asks for a partition that is not there."""
+        """The partition of a record. UNKNOWN_TOPIC_OR_PARTITION if it requests one that does not exist."""
         index = record.partition
         if index is not None:
             if not 0 <= index < topic.partition_count:
                 raise PenstockError(
                     Reason.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"topic {topic.name} has no partition {index}; it has 0 to {topic.partition_count - 1}",
+                    f"Topic {topic.name} has no partition {index}; it has 0 to {topic.partition_count - 1}",
                 )
             return index
         if record.key:
@@ -203,7 +203,7 @@ class Publisher:
         return turn.partition(topic.partition_count)
 
     def forget_topic(self, topic: TopicName) -> None:
-        """The topic is deleted."""
+        """The topic was deleted."""
         self._turns.pop(topic, None)
 
     def check(self, topic: Topic, record: NewRecord) -> None:
@@ -212,24 +212,24 @@ class Publisher:
         key, value, headers, _, timestamp_ms = record
         size = HEADER_BYTES + _size(key, value, headers)
         if size > config.max_message_bytes:
-            # That was a guess on the safe side; close to the limit it is worth knowing.
+            # The estimate is too high. Close to the limit, compute the exact size.
             alone = BatchBuilder()
             alone.add(0, key, value, headers)
             size = alone.size_bytes
         if size > config.max_message_bytes:
             raise PenstockError(
                 Reason.RECORDS_TOO_LARGE,
-                f"a record that takes {size} bytes is over the topic's max.message.bytes of {config.max_message_bytes}; "
+                f"A record that takes {size} bytes is over the topic's max.message.bytes of {config.max_message_bytes}; "
                 "send smaller records or raise this setting of the topic",
             )
         if len(headers) > RECORD_HEADERS_MAX:
             raise PenstockError(
                 Reason.INVALID_RECORD,
-                f"a record has at most {RECORD_HEADERS_MAX} headers, not {len(headers)}; send fewer",
+                f"A record has at most {RECORD_HEADERS_MAX} headers, not {len(headers)}; send fewer",
             )
         if key is None and config.is_compacted:
             raise PenstockError(
-                Reason.INVALID_RECORD, f"topic {topic.name} is compacted: every record needs a key", [(0, "no key")]
+                Reason.INVALID_RECORD, f"Topic {topic.name} is compacted: every record needs a key", [(0, "no key")]
             )
         if timestamp_ms is not None and config.timestamp_type is not TimestampType.LOG_APPEND_TIME:
             now_ms = self._broker.clock.now_ms()
@@ -237,7 +237,7 @@ class Publisher:
             if timestamp_ms < 0 or timestamp_ms - now_ms > after_ms or now_ms - timestamp_ms > before_ms:
                 raise PenstockError(
                     Reason.INVALID_TIMESTAMP,
-                    f"timestamp {timestamp_ms} is too far from the broker's clock ({now_ms}); send milliseconds since 1970, or no timestamp",
+                    f"Timestamp {timestamp_ms} is too far from the broker's clock ({now_ms}); send milliseconds since 1970, or no timestamp",
                 )
 
     def _gather(self, topic: Topic, index: int, call: _Call, places: list[int]) -> None:
@@ -283,21 +283,21 @@ class Publisher:
             self._append(self._elsewhere_now(partition) if partition.gone else partition, pieces)
 
     def _elsewhere_now(self, partition: Partition) -> Partition | _Elsewhere:
-        """Another node came to lead it in this very turn, or its topic is deleted."""
+        """Another node became the leader in this turn, or the topic was deleted."""
         broker, topic = self._broker, partition.topic
         if broker.topics.get_by_id(topic.topic_id) is None:
             return partition
         return _Elsewhere(topic, partition.index)
 
     def _append(self, partition: Partition | _Elsewhere, pieces: list[_Piece]) -> None:
-        """What one partition got in this turn, in as few batches as may be."""
+        """Append the records of one partition in this turn, in as few batches as possible."""
         now_ms = self._broker.clock.now_ms()
         bytes_max = min(partition.topic.config.max_message_bytes, PUBLISHED_BATCH_BYTES_MAX)
         builder = BatchBuilder()
         batched: list[_Piece] = []
         for call, places in pieces:
             if builder.size_bytes + call.size_bytes <= bytes_max:
-                # All of it fits, as nearly always: no record need be weighed.
+                # Nearly always all of it fits: the size of each record does not matter.
                 records = call.records if len(places) == len(call.records) else [call.records[at] for at in places]
                 for key, value, headers, _, timestamp_ms in records:
                     builder.add(now_ms if timestamp_ms is None else timestamp_ms, key, value, headers)
@@ -308,7 +308,7 @@ class Publisher:
                 key, value, headers, _, timestamp_ms = call.records[at]
                 if builder.count and builder.size_bytes + _size(key, value, headers) > bytes_max:
                     if position > first:
-                        # The rest of this piece is one more thing to wait for.
+                        # The rest of this piece goes to another batch.
                         call.left += 1
                         batched.append((call, places[first:position]))
                         first = position
@@ -329,7 +329,7 @@ class Publisher:
             return
         try:
             if partition.gone:
-                raise PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION, f"topic {partition.topic.name} was deleted")
+                raise PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {partition.topic.name} was deleted")
             offset = partition.append(batch, now_ms, is_sound=True, keys_checked=True)
         except PenstockError as error:
             _refuse(pieces, error)
@@ -358,7 +358,7 @@ class Publisher:
         now_ms: int,
         offset: int | PenstockError,
     ) -> None:
-        """A batch was taken elsewhere, or was not."""
+        """Another node has appended a batch, or failed."""
         if isinstance(offset, PenstockError):
             _refuse(pieces, offset)
             return
@@ -368,7 +368,7 @@ class Publisher:
             call.end_one()
 
     def _count(self, partition: Partition | _Elsewhere, pieces: list[_Piece], count: int, size: int) -> None:
-        """Bytes of a batch that came through several gateways are shared out by the records."""
+        """Count a batch. If its records came through several gateways, its bytes are divided by records."""
         meters, name = self._broker.meters, partition.topic.name
         gateway = pieces[0][0].caller.gateway
         if all(call.caller.gateway is gateway for call, _ in pieces):
@@ -379,7 +379,7 @@ class Publisher:
 
 
 def _place(partition: Partition | _Elsewhere, pieces: list[_Piece], offset: int, now_ms: int) -> None:
-    """The records of a batch are at their offsets."""
+    """Set the results of the records of a batch."""
     index, stamps = partition.index, partition.stamps
     for call, places in pieces:
         if len(places) == len(call.records) and (stamps or not call.is_timed):
@@ -401,9 +401,9 @@ def _refuse(pieces: list[_Piece], error: PenstockError) -> None:
 
 
 def _settle(pieces: list[_Piece], reason: Reason | None) -> None:
-    """A batch is where it was wanted, or never will be: then its records are nowhere."""
+    """The acks of a batch are satisfied, or have failed."""
     if reason in _ELSEWHERE:
-        # It is in this log, and perhaps in that of the new leader: whoever publishes again may publish twice.
+        # The batch may also be in the new leader's log: publishing it again may publish it twice.
         reason = Reason.LINK_LOST
     for call, places in pieces:
         if reason is not None:
@@ -417,11 +417,11 @@ def _hash(key: bytes) -> int:
 
 
 def _size(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """At least what a record takes in a batch: a guess that is quick and never too small."""
+    """A quick estimate of a record's size in a batch that is never too small."""
     size = _RECORD_OVERHEAD_BYTES + (len(key) if key else 0) + (len(value) if value else 0)
     return size + _headers_size(headers) if headers else size
 
 
 def _headers_size(headers: Headers) -> int:
-    # A character takes four bytes at the most.
+    # A character takes at most four bytes.
     return sum(_HEADER_OVERHEAD_BYTES + 4 * len(name) + len(content or b"") for name, content in headers)

@@ -26,7 +26,7 @@ def test_making_a_topic_with_other_settings_is_a_conflict(client, topic) -> None
     assert client.create_topic(name=topic, partitions=2, retention_ms=60_000).success
     with refused(
         StatusCode.ALREADY_EXISTS,
-        f"Topic {topic} already exists with other settings: 3 partitions were asked for and it has 2. Nothing was changed.",
+        f"Topic {topic} already exists with other settings: 3 partitions were requested and it has 2. Nothing was changed.",
     ):
         client.create_topic(name=topic, partitions=3)
     with refused(
@@ -99,7 +99,7 @@ def test_headers_that_are_no_text_go_both_ways_as_base64(client, topic) -> None:
 
 def test_what_a_publisher_cannot_mean_is_refused(client, topic) -> None:
     client.create_topic(name=topic)
-    with refused(StatusCode.NOT_FOUND, f"topic {topic} has no partition 1; it has 0 to 0"):
+    with refused(StatusCode.NOT_FOUND, f"Topic {topic} has no partition 1; it has 0 to 0"):
         client.publish(topic=topic, payload=b"x", partition=1)
     with refused(StatusCode.INVALID_ARGUMENT, "base64_headers names 'b', which is not among the headers"):
         client.publish(topic=topic, payload=b"x", headers={"a": ""}, base64_headers=["b"])

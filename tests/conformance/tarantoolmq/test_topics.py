@@ -95,7 +95,7 @@ def test_creating_it_again_with_other_settings_is_a_conflict_that_changes_nothin
     status, body, _ = curl.post("/topics", {"name": topic, "partitions": 3})
     assert status == 409
     assert body == {
-        "error": f"Topic {topic} already exists with other settings: 3 partitions were asked for and it has 2. "
+        "error": f"Topic {topic} already exists with other settings: 3 partitions were requested and it has 2. "
         "Nothing was changed."
     }
     assert curl.post("/topics", {"name": topic, "retention_seconds": 1}).status == 409
@@ -190,4 +190,4 @@ def test_an_unknown_topic_is_not_found(curl: Curl) -> None:
 def test_the_brokers_own_topic_cannot_be_deleted(curl: Curl) -> None:
     status, body, _ = curl("DELETE", "/topics/__consumer_offsets")
     assert status == 400
-    assert body == {"error": "__consumer_offsets is an internal topic and cannot be deleted."}
+    assert body == {"error": "__consumer_offsets is an internal topic and cannot be deleted"}

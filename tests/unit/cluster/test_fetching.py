@@ -11,7 +11,7 @@ from penstock.cluster.links import Identity
 from penstock.core.broker import Broker
 from penstock.core.cluster.follower import Follower
 from penstock.core.cluster.replicas import TopicIdPartition
-from penstock.core.dynamic_configs import Resource, ResourceKind
+from penstock.core.dynamic_configs import ConfigResource, ResourceKind
 from penstock.core.partitions.delete_records import delete_records
 from penstock.core.topics.config import ChangeKind, ConfigChange
 from penstock.errors import PenstockError, Reason
@@ -106,7 +106,7 @@ async def test_a_throttled_follower_receives_no_faster_than_its_rate_until_the_r
         await cluster.create("t", (1, 2), follower_replication_throttled_replicas="0:3")
         for n in range(5):
             await cluster.produce("t", b"%d" % n)
-        resource, name = Resource(ResourceKind.BROKER, "3"), "follower.replication.throttled.rate"
+        resource, name = ConfigResource(ResourceKind.BROKER, "3"), "follower.replication.throttled.rate"
         await cluster.nodes[1].broker.configs.alter(resource, [ConfigChange(name, ChangeKind.SET, "1")])
         await cluster.nodes[1].cluster.reassignments.alter("t", 0, (1, 2, 3))
         await until(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.core import dynamic_configs
-from penstock.core.dynamic_configs import ALL_BROKERS, DynamicConfigs, Resource, ResourceKind
+from penstock.core.dynamic_configs import ALL_BROKERS, ConfigResource, DynamicConfigs, ResourceKind
 from penstock.core.topics.config import ChangeKind, ConfigChange
 from penstock.core.topics.config_table import ConfigSource
 from penstock.errors import PenstockError, Reason
@@ -14,8 +14,8 @@ from penstock.metadata.port import Put
 from penstock.types import NodeId
 from tests.support.kafka_node import NODE, KafkaNode
 
-FIRST, SECOND = Resource(ResourceKind.BROKER, "1"), Resource(ResourceKind.BROKER, "2")
-GROUP = Resource(ResourceKind.GROUP, "g")
+FIRST, SECOND = ConfigResource(ResourceKind.BROKER, "1"), ConfigResource(ResourceKind.BROKER, "2")
+GROUP = ConfigResource(ResourceKind.GROUP, "g")
 RETENTION = "log.retention.ms"
 
 
@@ -93,7 +93,7 @@ async def test_topics_go_by_the_broker_then_all_brokers_then_the_configuration()
         (GROUP, put("share.delivery.count.limit", "11"), Reason.INVALID_CONFIG, "from 2 to 10"),
         (GROUP, put("retention.ms", "11"), Reason.INVALID_CONFIG, "no group config 'retention.ms'"),
         (
-            Resource(ResourceKind.GROUP, "x" * 250),
+            ConfigResource(ResourceKind.GROUP, "x" * 250),
             put("share.delivery.count.limit", "5"),
             Reason.INVALID_GROUP_ID,
             "1 to 249",
@@ -101,7 +101,7 @@ async def test_topics_go_by_the_broker_then_all_brokers_then_the_configuration()
     ],
 )
 async def test_what_cannot_be_is_refused_and_nothing_changes(
-    resource: Resource, change: ConfigChange, reason: Reason, text: str
+    resource: ConfigResource, change: ConfigChange, reason: Reason, text: str
 ) -> None:
     configs = await configs_of(MemoryStore(), max_compaction_lag_ms="8")
     good = (
@@ -145,12 +145,12 @@ async def test_no_more_groups_have_configs_than_the_limit(monkeypatch: pytest.Mo
     configs = await configs_of(MemoryStore())
     await configs.alter(FIRST, [put("max.connections", "7")])
     for name in ("a", "b"):
-        await configs.alter(Resource(ResourceKind.GROUP, name), [put("share.delivery.count.limit", "7")])
+        await configs.alter(ConfigResource(ResourceKind.GROUP, name), [put("share.delivery.count.limit", "7")])
     with pytest.raises(PenstockError) as refused:
-        await configs.alter(Resource(ResourceKind.GROUP, "c"), [put("share.delivery.count.limit", "7")])
+        await configs.alter(ConfigResource(ResourceKind.GROUP, "c"), [put("share.delivery.count.limit", "7")])
     assert refused.value.reason is Reason.POLICY_VIOLATION
-    await configs.alter(Resource(ResourceKind.GROUP, "c"), [delete("share.delivery.count.limit")])
-    await configs.alter(Resource(ResourceKind.GROUP, "a"), [put("share.delivery.count.limit", "8")])
+    await configs.alter(ConfigResource(ResourceKind.GROUP, "c"), [delete("share.delivery.count.limit")])
+    await configs.alter(ConfigResource(ResourceKind.GROUP, "a"), [put("share.delivery.count.limit", "8")])
     assert configs.group_names() == ["a", "b"]
 
 
@@ -164,7 +164,7 @@ async def test_a_damaged_entry_is_named() -> None:
 async def test_a_topic_without_its_own_retention_goes_by_the_brokers_at_once_and_after_a_restart(
     tmp_path: Path,
 ) -> None:
-    here = Resource(ResourceKind.BROKER, str(NODE))
+    here = ConfigResource(ResourceKind.BROKER, str(NODE))
     async with KafkaNode(tmp_path) as node:
         await node.create("plain")
         await node.create("own", retention_ms="9")

@@ -1,7 +1,7 @@
-"""Dead letters: records that exhausted their attempts, looked at, counted, sent back to their topic, or given up.
+"""Dead letters: records that failed in all attempts. They can be shown, counted, redriven to their topic, and purged.
 
-The dead letters of topic ``orders`` lie in topic ``dlq.orders``. One is open while the group ``penstock.redrive`` has not
-finished it there, so what was redriven or purged is finished for good, and doing it again goes on where it stopped.
-``dead_letters.py`` is the door, ``letters.py`` what a dead letter is and which are meant, ``scan.py`` goes over the open ones,
-``jobs.py`` works on them, a bounded piece at a time.
+The dead letters of topic ``orders`` are the records of topic ``dlq.orders``. A dead letter is open until the group ``penstock.redrive``
+has finished it. So redriven and purged ones stay finished, and a redrive that was interrupted continues where it stopped.
+``dead_letters.py`` is what gateways use, ``letters.py`` decodes, filters and counts dead letters, ``scan.py`` reads the open ones, and
+``jobs.py`` processes them in bounded steps.
 """

@@ -1,7 +1,7 @@
-"""The door to dead letters for gateways. All calls are made on the event loop; :meth:`DeadLetters.tick` drives what takes time.
+"""The dead letters of a node, as gateways use them. All calls are made on the event loop; :meth:`DeadLetters.tick` drives the jobs.
 
-``topic`` is always the topic that the dead letters came from; its dead-letter topic's name will do too. In a cluster the node is asked that
-works for the group ``penstock.redrive``; every other refuses with NOT_COORDINATOR.
+``topic`` is the topic that the dead letters came from, or its dead-letter topic. In a cluster, only the coordinator of the group
+``penstock.redrive`` serves them; other nodes refuse with NOT_COORDINATOR.
 """
 
 from collections.abc import Callable
@@ -13,14 +13,12 @@ from penstock.core.dead_letters.jobs import (
     DeadLetterJob,
     Finishing,
     JobDone,
+    OnProgress,
     Reading,
-    Told,
-    finish_together,
-    move_back_each,
 )
-from penstock.core.dead_letters.letters import Tally
-from penstock.core.dead_letters.queue_letters import QueueLetters
-from penstock.core.dead_letters.scan import Scan
+from penstock.core.dead_letters.letters import ReasonCounts
+from penstock.core.dead_letters.scan import Scan, floor_of
+from penstock.core.publish import NewRecord
 from penstock.core.queues.moves import DEAD_LETTER_PREFIX, REDRIVE_GROUP, dead_letter_topic
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
@@ -32,30 +30,36 @@ if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
 JOBS_MAX: Final = 100
-"""Under way at a time, of all callers."""
+"""Jobs at a time, of all callers."""
 
 Cancel = Callable[[], None]
-"""Nobody wants the rest any more; fine after the end. ``done`` is not called after it."""
+"""Stops a job, whose ``done`` is then not called; harmless after the end."""
 
 
 class DeadLetters:
-    """Dead letters of all topics of this node."""
+    """The dead letters of all topics."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._letters = QueueLetters(broker)
         self._jobs: list[DeadLetterJob] = []
 
     def topics(self) -> list[DeadLetterTopic]:
-        """The dead-letter topics that there are, with how many are open in each, by name."""
+        """The dead-letter topics by name, each with its number of open dead letters."""
         self._broker.queues.check_loaded(REDRIVE_GROUP)
         return [
-            DeadLetterTopic(
-                TopicName(topic.name.removeprefix(DEAD_LETTER_PREFIX)), topic.name, self._letters.open_count(topic.name)
-            )
+            DeadLetterTopic(TopicName(topic.name.removeprefix(DEAD_LETTER_PREFIX)), topic.name, self._open_count(topic))
             for topic in sorted(self._broker.topics, key=lambda each: each.name)
             if topic.name.startswith(DEAD_LETTER_PREFIX)
         ]
+
+    def _open_count(self, topic: Topic) -> int:
+        """From the status of the queue; without a queue, nothing was ever redriven."""
+        queues = self._broker.queues
+        if queues.get(topic.name, REDRIVE_GROUP) is not None:
+            status = queues.status(topic.name, REDRIVE_GROUP)
+            return sum(max(0, partition.lag - partition.moving) for partition in status.partitions)
+        ends = (self._broker.observe(topic.name, index).high_watermark for index in range(topic.partition_count))
+        return sum(max(0, end - floor_of(self._broker, topic.name, index)) for index, end in enumerate(ends))
 
     def show(
         self,
@@ -64,7 +68,7 @@ class DeadLetters:
         max_records: int,
         done: Callable[[list[DeadLetter] | PenstockError], None],
     ) -> Cancel:
-        """Open dead letters that are meant, partition by partition, oldest first. PenstockError when there is no such topic."""
+        """The selected open dead letters, partition by partition, oldest first. PenstockError if there is no such topic."""
         self._require(topic)
         found: list[DeadLetter] = []
         scan = self._scan(topic, wanted, max_records)
@@ -78,54 +82,54 @@ class DeadLetters:
         *,
         max_records: int = NO_LIMIT,
     ) -> Cancel:
-        """Count what a redrive with this filter would move now. PenstockError when there is no such topic."""
+        """Count what a redrive with this filter would move now. PenstockError if there is no such topic."""
         found = self._require(topic)
         original = TopicName(found.name.removeprefix(DEAD_LETTER_PREFIX))
-        tally = Tally()
+        counts = ReasonCounts()
 
         def counted(error: PenstockError | None) -> None:
-            done(tally.plan(original, found.name) if error is None else error)
+            done(counts.plan(original, found.name) if error is None else error)
 
-        return self._begin(Reading(self._scan(topic, wanted, max_records), tally.add, counted))
+        return self._begin(Reading(self._scan(topic, wanted, max_records), counts.add, counted))
 
     def redrive(
         self,
         caller: Caller,
         topic: str,
         wanted: DeadLetterFilter,
-        progress: Told,
+        progress: OnProgress,
         done: JobDone,
         *,
         rate_per_second: float = 0.0,
         max_records: int = NO_LIMIT,
     ) -> Cancel:
-        """Put dead letters back into the topic that each came from; 0 a second is as fast as it goes.
+        """Move dead letters back to the topic that each came from. A rate of 0 means no limit.
 
-        PenstockError when there is nothing to put them back into. ``progress`` is told whenever something was done.
+        PenstockError if that topic does not exist. ``progress`` is called whenever something was done.
         """
         self._require(topic)
-        # Not from the dead-letter topic's name: that of a long one is cut.
+        # Not from the name of the dead-letter topic, which may be cut.
         original = topic.removeprefix(DEAD_LETTER_PREFIX)
         if original not in self._broker.topics:
             raise PenstockError(
                 Reason.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {original}, the origin of these dead letters, no longer exists; create it, then redrive them",
+                f"Topic {original}, the origin of these dead letters, no longer exists; create it, then redrive them",
             )
-        act = partial(move_back_each, self._letters, partial(self._require_write, caller))
+        act = partial(self._move_back, caller)
         return self._finish(topic, wanted, max_records, act, rate_per_second, progress, done)
 
     def purge(
         self,
         topic: str,
         wanted: DeadLetterFilter,
-        progress: Told,
+        progress: OnProgress,
         done: JobDone,
         *,
         max_records: int = NO_LIMIT,
     ) -> Cancel:
-        """Give dead letters up: they are finished where they lie, and never redriven."""
+        """Finish dead letters without redriving them."""
         self._require(topic)
-        return self._finish(topic, wanted, max_records, partial(finish_together, self._letters), 0.0, progress, done)
+        return self._finish(topic, wanted, max_records, self._purge, 0.0, progress, done)
 
     def _finish(
         self,
@@ -134,18 +138,46 @@ class DeadLetters:
         max_records: int,
         act: Callable[[list[DeadLetter], Finishing], None],
         rate_per_second: float,
-        progress: Told,
+        progress: OnProgress,
         done: JobDone,
     ) -> Cancel:
         if rate_per_second < 0:
-            raise PenstockError(Reason.INVALID_REQUEST, "a rate must be a number per second, or 0 for no limit")
+            raise PenstockError(Reason.INVALID_REQUEST, "A rate must be a number per second, or 0 for no limit")
         make_scan = partial(self._scan, topic, wanted, max_records)
         return self._begin(Finishing(make_scan, act, rate_per_second=rate_per_second, progress=progress, done=done))
 
-    def _require_write(self, caller: Caller, letter: DeadLetter) -> None:
-        """A letter says itself where it came from, and anyone who writes to the dead-letter topic may have said it."""
-        if not self._broker.access.allows_all:
-            self._broker.access.require_topic(caller, Action.WRITE, letter.original_topic)
+    def _move_back(self, caller: Caller, letters: list[DeadLetter], job: Finishing) -> None:
+        broker = self._broker
+        for letter in letters:
+            try:
+                # The origin is a header, which anyone who may write to the dead-letter topic can set.
+                if not broker.access.allows_all:
+                    broker.access.require_topic(caller, Action.WRITE, letter.original_topic)
+                index = letter.original_partition
+                origin = broker.topics.require(letter.original_topic)
+                if index >= origin.partition_count:
+                    index = broker.publisher.choose_partition(origin, NewRecord(letter.key, letter.value))
+                broker.queues.move(
+                    letter.topic,
+                    REDRIVE_GROUP,
+                    letter.partition,
+                    [letter.offset],
+                    origin.name,
+                    index,
+                    partial(job.settled, 1),
+                )
+            except PenstockError as error:
+                job.settled(1, error.reason, error.text)
+
+    def _purge(self, letters: list[DeadLetter], job: Finishing) -> None:
+        """The dead letters of one step are of one partition."""
+        topic, partition = letters[0].topic, letters[0].partition
+        offsets = [letter.offset for letter in letters]
+        try:
+            settled = partial(job.settled, len(letters))
+            self._broker.queues.finish(topic, REDRIVE_GROUP, partition, offsets, "purged", settled)
+        except PenstockError as error:
+            job.settled(len(letters), error.reason, error.text)
 
     def _require(self, topic: str) -> Topic:
         name = dead_letter_topic(topic)
@@ -154,22 +186,14 @@ class DeadLetters:
         if found is None:
             raise PenstockError(
                 Reason.UNKNOWN_TOPIC_OR_PARTITION,
-                f"topic {name.removeprefix(DEAD_LETTER_PREFIX)} has no dead letters: there is no topic {name}",
+                f"Topic {name.removeprefix(DEAD_LETTER_PREFIX)} has no dead letters: there is no topic {name}",
             )
         return found
 
     def _scan(self, topic: str, wanted: DeadLetterFilter, count_max: int) -> Scan:
-        found = self._broker.topics.require(dead_letter_topic(topic))
-        return Scan(
-            self._broker,
-            found,
-            wanted,
-            count_max,
-            partial(self._letters.floor, found.name),
-            partial(self._letters.is_open, found.name),
-        )
+        return Scan(self._broker, self._broker.topics.require(dead_letter_topic(topic)), wanted, count_max)
 
-    # -- time
+    # -- jobs
 
     def _begin(self, job: DeadLetterJob) -> Cancel:
         self._jobs = [each for each in self._jobs if not each.over]
@@ -179,7 +203,7 @@ class DeadLetters:
                 f"{JOBS_MAX} requests about dead letters are running, which is the limit; try again in a moment",
             )
         self._jobs.append(job)
-        # What is small is answered at once.
+        # A small request is answered at once.
         self._step(job, self._broker.clock.monotonic_ms())
 
         def cancel() -> None:
@@ -200,13 +224,13 @@ class DeadLetters:
         return min((job.next_ms(now_ms) for job in self._jobs), default=None)
 
     def tick(self, now_ms: int) -> None:
-        """A step of each job that is due."""
+        """Do a step of each job that is due."""
         for job in self._jobs:
             if not job.over and job.next_ms(now_ms) <= now_ms:
                 self._step(job, now_ms)
 
     def close(self) -> None:
-        """The broker stops: whoever waits is told. What is not finished stays open."""
+        """The broker stops: all waiting callers get SHUTTING_DOWN. Unfinished dead letters stay open."""
         jobs, self._jobs = self._jobs, []
         for job in jobs:
             if not job.over:

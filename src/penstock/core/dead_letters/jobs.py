@@ -1,68 +1,64 @@
-"""Work on dead letters that takes time: counting, showing, redriving, purging. Each step is a bounded piece.
+"""Jobs on dead letters, which count, show, redrive and purge them in bounded steps.
 
-A redrive first counts what it will move, so nothing moves that could not be counted. Then it keeps to its rate by the clock,
-with a bounded number of moves under way. Each move is atomic in the queue core: stopped at any moment, by cancel or by a
-crash, every dead letter is either open or back in its topic, and running it again goes on with those that are open.
+A redrive first counts what it will move. Then it moves dead letters at its rate, with a limit on moves in progress. Each move is atomic:
+whenever a redrive is interrupted, by cancel or by a crash, every dead letter is either open or back in its topic, and the next redrive
+continues with the open ones.
 """
 
 from collections.abc import Callable
-from functools import partial
 from math import ceil
 from typing import Final
 
 from msgspec import UNSET
 
-from penstock.core.dead_letters.queue_letters import QueueLetters
 from penstock.core.dead_letters.scan import Scan
 from penstock.errors import PenstockError, Reason
 from penstock.operations.dead_letters import DeadLetter, Progress
 
 MOVES_MAX: Final = 256
-"""Under way at a time, of one job."""
+"""Moves in progress per job."""
 _BURST_MS: Final = 50
-"""A rate is kept over stretches of this length: nothing is caught up that could not be moved for longer than that."""
+"""A delay of up to this length is made up for, a longer one is not."""
 _LOOK_MS: Final = 10
 _FAILURES_MAX: Final = 1_000
-"""A job ends after so many that could not be moved: the rest would not fare better."""
+"""A job ends after this many failures: the rest would most likely fail too."""
 
 
 class Reading:
-    """Goes over the dead letters that are meant, to count or to show them."""
+    """Reads the selected dead letters, to count or to show them."""
 
     def __init__(
         self, scan: Scan, take: Callable[[list[DeadLetter]], None], done: Callable[[PenstockError | None], None]
     ) -> None:
-        """``done`` is called at the end, with the error if there was one."""
+        """``done`` is called at the end, with the error if it failed."""
         self.over = False
         self._scan = scan
         self._take = take
         self._done = done
 
     def next_ms(self, now_ms: int) -> int:
-        """At once."""
+        """Monotonic time of the next step."""
         return now_ms
 
     def step(self, _: int) -> None:
-        """Take a few."""
+        """Read a few."""
         self._take(self._scan.step())
         if self._scan.is_over:
-            self._end(None)
+            self.over = True
+            self._done(None)
 
     def fail(self, error: PenstockError) -> None:
-        """It cannot continue."""
-        self._end(error)
-
-    def _end(self, error: PenstockError | None) -> None:
+        """The job cannot continue."""
         self.over = True
         self._done(error)
 
 
-Told = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
 JobDone = Callable[[Progress | PenstockError], None]
 
 
 class Finishing:
-    """A redrive or a purge: counts, then finishes each dead letter that is meant by ``act``."""
+    """A redrive or a purge: counts the selected dead letters, then finishes them by ``act``."""
 
     def __init__(
         self,
@@ -70,7 +66,7 @@ class Finishing:
         act: Callable[[list[DeadLetter], "Finishing"], None],
         *,
         rate_per_second: float,
-        progress: Told,
+        progress: OnProgress,
         done: JobDone,
     ) -> None:
         self.over = False
@@ -86,14 +82,12 @@ class Finishing:
         self._finished = self._failed = self._skipped = 0
         self._last_failure: str | None = None
         self._allowed = 1.0
-        """How many may be begun now, by the rate."""
+        """How many may begin now at this rate."""
         self._stepped_ms = 0
-        self._told: Progress | None = None
-
-    # -- driven by the door
+        self._reported: Progress | None = None
 
     def next_ms(self, now_ms: int) -> int:
-        """When it has something to do, or when to look whether what is under way has ended."""
+        """Monotonic time of the next step, which may only check whether moves have ended."""
         scan = self._scan
         if scan is None:
             return now_ms
@@ -104,7 +98,7 @@ class Finishing:
         return self._stepped_ms + max(0, ceil((1 - self._allowed) * 1000 / self._rate))
 
     def step(self, now_ms: int) -> None:
-        """Count a few, or begin with a few."""
+        """Count a few, or begin to finish a few."""
         if self._counting is not None:
             self._total += len(self._counting.step())
             if not self._counting.is_over:
@@ -123,7 +117,7 @@ class Finishing:
             self._under_way += len(letters)
             if letters:
                 self._act(letters, self)
-        self._tell()
+        self._report()
 
     def _allowance(self, now_ms: int) -> int:
         if not self._rate:
@@ -133,15 +127,13 @@ class Finishing:
         return int(self._allowed)
 
     def fail(self, error: PenstockError) -> None:
-        """It cannot continue; what is under way ends by itself."""
+        """The job cannot continue; moves in progress end by themselves."""
         if not self.over:
             self.over = True
             self._done(error)
 
-    # -- told by whoever finishes the letters
-
     def settled(self, letters: int, reason: Reason | None, text: str | None = None) -> None:
-        """So many letters are finished, or are not."""
+        """``act`` has finished this number of dead letters, or failed."""
         self._under_way -= letters
         if reason is None:
             self._finished += letters
@@ -151,13 +143,13 @@ class Finishing:
             self._failed += letters
             self._last_failure = text or reason.value
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if self.over:
             return
         last_failure = UNSET if self._last_failure is None else self._last_failure
         status = Progress(self._total, self._finished, self._failed, self._skipped, last_failure=last_failure)
-        if status != self._told:
-            self._told = status
+        if status != self._reported:
+            self._reported = status
             self._progress(status)
         assert self._scan is not None
         if (self._scan.is_over or self._failed >= _FAILURES_MAX) and self._under_way == 0 and not self.over:
@@ -167,26 +159,5 @@ class Finishing:
             self._scan.end()
 
 
-def move_back_each(
-    port: QueueLetters, require: Callable[[DeadLetter], None], letters: list[DeadLetter], job: Finishing
-) -> None:
-    """The act of a redrive. ``require`` raises PenstockError for one that the caller may not move."""
-    for letter in letters:
-        try:
-            require(letter)
-            port.move_back(letter, partial(job.settled, 1))
-        except PenstockError as error:
-            job.settled(1, error.reason, error.text)
-
-
-def finish_together(port: QueueLetters, letters: list[DeadLetter], job: Finishing) -> None:
-    """The act of a purge: the letters of one step are of one partition."""
-    try:
-        port.finish(letters, partial(job.settled, len(letters)))
-    except PenstockError as error:
-        job.settled(len(letters), error.reason, error.text)
-
-
 DeadLetterJob = Reading | Finishing
-"""What the door drives: :meth:`step` at :meth:`next_ms`, until ``over``. It is set from outside when nobody waits any more: what is under
-way then ends by itself, and all else stays open."""
+"""Call ``step`` at ``next_ms`` until it is ``over``. Set ``over`` to cancel it: moves in progress end by themselves, and the rest stays open."""

@@ -1,4 +1,4 @@
-"""What a dead letter is, which ones are meant, and how they are counted."""
+"""Decodes, filters and counts dead letters."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -20,24 +20,24 @@ from penstock.types import TopicName
 UNKNOWN_REASON: Final = "unknown"
 OTHER_REASONS: Final = "other reasons"
 REASONS_MAX: Final = 1_000
-"""Told apart in one plan; a worker that puts an order's number into its reason gets to this many rows."""
+"""Different reasons in one plan; a worker that puts an order number into each reason would need many more."""
 _NUMBER_CHARS_MAX: Final = 18
 
 
 def read_dead_letter(topic: TopicName, partition: int, record: Record) -> DeadLetter:
-    """What a record says of itself; where it says nothing (anyone may write to the topic) it belongs to where it lies."""
-    said = {name: value.decode(errors="replace") for name, value in record.headers if value is not None}
+    """The dead letter in a record. Headers may be missing, since anyone may write to the topic: defaults come from the record."""
+    headers = {name: value.decode(errors="replace") for name, value in record.headers if value is not None}
     return DeadLetter(
         topic,
         partition,
         record.offset,
-        TopicName(said.get(ORIGINAL_TOPIC) or topic.removeprefix(DEAD_LETTER_PREFIX)),
-        _number(said.get(ORIGINAL_PARTITION), partition),
-        None if ORIGINAL_OFFSET not in said else _number(said[ORIGINAL_OFFSET], 0),
-        said.get(ORIGINAL_GROUP),
-        _number(said.get(ATTEMPTS), 0),
-        said.get(LAST_ERROR) or UNKNOWN_REASON,
-        _number(said.get(ROUTED_AT_MS), record.timestamp),
+        TopicName(headers.get(ORIGINAL_TOPIC) or topic.removeprefix(DEAD_LETTER_PREFIX)),
+        _number(headers.get(ORIGINAL_PARTITION), partition),
+        None if ORIGINAL_OFFSET not in headers else _number(headers[ORIGINAL_OFFSET], 0),
+        headers.get(ORIGINAL_GROUP),
+        _number(headers.get(ATTEMPTS), 0),
+        headers.get(LAST_ERROR) or UNKNOWN_REASON,
+        _number(headers.get(ROUTED_AT_MS), record.timestamp),
         record.key,
         record.value,
         record.headers,
@@ -51,7 +51,7 @@ def _number(text: str | None, otherwise: int) -> int:
 
 
 def within(wanted: DeadLetterFilter, partition: int, start: int, end: int) -> tuple[int, int]:
-    """The part of a range of the dead-letter topic that can hold any letter that the filter selects."""
+    """The part of a range of offsets in which the filter may select dead letters."""
     if wanted.chosen is None:
         return start, end
     offsets = wanted.chosen.get(partition)
@@ -59,7 +59,7 @@ def within(wanted: DeadLetterFilter, partition: int, start: int, end: int) -> tu
 
 
 def is_wanted(wanted: DeadLetterFilter, letter: DeadLetter) -> bool:
-    """Whether the filter selects this letter."""
+    """Whether the filter selects this dead letter."""
     return (
         _matches_reason(wanted.reason, letter.last_error)
         and wanted.group in (None, letter.original_group)
@@ -77,7 +77,7 @@ def _matches_reason(wanted: str | None, reason: str) -> bool:
     return reason.startswith(wanted[:-1]) if wanted.endswith("*") else reason == wanted
 
 
-class Tally:
+class ReasonCounts:
     """Counts dead letters by reason."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class Tally:
         self._reasons: dict[str, ReasonCount] = {}
 
     def add(self, letters: Iterable[DeadLetter]) -> None:
-        """Count these too."""
+        """Count more dead letters."""
         for letter in letters:
             self.count += 1
             reason = letter.last_error
@@ -97,13 +97,9 @@ class Tally:
                 reason, known.count + 1, min(known.oldest_ms, at_ms), max(known.newest_ms, at_ms)
             )
 
-    def reasons(self) -> tuple[ReasonCount, ...]:
-        """The most frequent first."""
-        return tuple(sorted(self._reasons.values(), key=lambda each: (-each.count, each.reason)))
-
     def plan(self, topic: TopicName, dead_letter_topic: TopicName) -> RedrivePlan:
-        """What was counted, as the plan of a redrive."""
-        reasons = self.reasons()
+        """The counts as the plan of a redrive."""
+        reasons = tuple(sorted(self._reasons.values(), key=lambda each: (-each.count, each.reason)))
         return RedrivePlan(
             topic,
             dead_letter_topic,

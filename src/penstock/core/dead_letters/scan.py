@@ -1,21 +1,24 @@
-"""Going over the open dead letters of a topic, in small steps, so that a million of them hold nobody up.
+"""Reads the open dead letters of a topic in small steps, so that a million of them do not block other work.
 
-A scan ends where each partition ended when it began: what dies meanwhile is for the next one, and a record that is redriven
-and dies again is not met twice. What other nodes lead is read from a copy: the scan asks each leader for the end, and begins when all of it is here.
+A scan ends where each partition ended when the scan began: later dead letters are left for the next scan, and a record that is redriven and
+fails again is not read twice. Partitions that other nodes lead are read from a copy: the scan asks each leader for the end, and
+begins when the copies are complete.
 """
 
 from collections import deque
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.dead_letters.letters import is_wanted, read_dead_letter, within
+from penstock.core.groups.requests import PartitionKey
 from penstock.core.partitions.reading import read_from
 from penstock.core.partitions.status import PartitionStatus
+from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
 from penstock.operations.dead_letters import DeadLetter, DeadLetterFilter
+from penstock.types import TopicName
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
@@ -23,44 +26,43 @@ if TYPE_CHECKING:
 _STEP_RECORDS: Final = 500
 _STEP_BYTES: Final = 1 * MIB
 _COPY_MS_MAX: Final = 10_000
-"""So long is waited for what must be copied first."""
+"""The longest wait for the copies."""
 
-IsOpen = Callable[[int, int], bool]
-"""Whether the record at this partition and offset is open."""
-Floor = Callable[[int], int]
-"""Below it all of a partition is finished."""
+
+def floor_of(broker: "Broker", topic: TopicName, partition: int) -> int:
+    """The offset below which all dead letters are finished: the group's committed offset, or the start of the log."""
+    key = PartitionKey(topic, partition)
+    committed = broker.groups.fetch_offsets(REDRIVE_GROUP, [key]).get(key)
+    start = broker.observe(topic, partition).log.start_offset
+    return start if committed is None else max(start, committed.offset)
 
 
 class Scan:
-    """One pass. Partitions are gone over one after the other, each in the order of its offsets."""
+    """One pass over the partitions, one after the other, each in the order of its offsets."""
 
-    def __init__(
-        self, broker: "Broker", topic: Topic, wanted: DeadLetterFilter, count_max: int, floor: Floor, is_open: IsOpen
-    ) -> None:
+    def __init__(self, broker: "Broker", topic: Topic, wanted: DeadLetterFilter, count_max: int) -> None:
         self._broker = broker
         self._topic = topic
         self._wanted = wanted
-        self._is_open = is_open
-        self._floor = floor
         self._left = count_max
         self._stretches: deque[tuple[int, int, int]] = deque()
         self._waits_until_ms = broker.clock.monotonic_ms() + _COPY_MS_MAX
         self._ends: dict[int, int] = {}
         self._problem: PenstockError | None = None
         self.has_begun = False
-        """Whether it is known what there is to go over."""
+        """Whether the ranges to read are known."""
         for index in range(topic.partition_count):
-            broker.peers.partition_status(topic, index, partial(self._told, index))
+            broker.peers.partition_status(topic, index, partial(self._set_end, index))
         self._begin()
 
-    def _told(self, index: int, status: PartitionStatus | PenstockError) -> None:
+    def _set_end(self, index: int, status: PartitionStatus | PenstockError) -> None:
         if isinstance(status, PenstockError):
             self._problem = status
         else:
             self._ends[index] = status.high_watermark
 
     def _begin(self) -> None:
-        """If all is here that there was when it was asked for."""
+        """Begin if the copies are complete."""
         broker, topic = self._broker, self._topic
         if self._problem is not None:
             raise self._problem
@@ -71,27 +73,27 @@ class Scan:
             if broker.clock.monotonic_ms() >= self._waits_until_ms:
                 raise PenstockError(
                     Reason.LEADER_NOT_AVAILABLE,
-                    f"the records of {topic.name} are partly on other nodes, which do not answer; try again",
+                    f"Some records of {topic.name} are on other nodes, which do not answer; try again",
                 )
             return
         self.has_begun = True
         for index, last in sorted(self._ends.items()):
-            start, end = within(self._wanted, index, self._floor(index), last)
+            start, end = within(self._wanted, index, floor_of(broker, topic.name, index), last)
             if start < end:
                 self._stretches.append((index, start, end))
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing more to come."""
+        """Whether all dead letters were read."""
         return self.has_begun and (not self._stretches or self._left <= 0)
 
     def end(self) -> None:
-        """Nothing more is wanted."""
+        """Stop reading."""
         self.has_begun = True
         self._stretches.clear()
 
     def step(self, count_max: int = _STEP_RECORDS) -> list[DeadLetter]:
-        """The next few that are meant, perhaps none of them; ask :attr:`is_over`."""
+        """The next few selected dead letters, perhaps none even if there are more; see :attr:`is_over`."""
         found: list[DeadLetter] = []
         if not self.has_begun:
             self._begin()
@@ -106,7 +108,7 @@ class Scan:
         except PenstockError as error:
             if error.reason is not Reason.CORRUPT_RECORDS:
                 raise
-            # Nobody can read it; the others are not to suffer.
+            # It cannot be read, but the others can.
             self._stretches.appendleft((index, offset + 1, end))
             return found
         next_offset = end
@@ -118,7 +120,7 @@ class Scan:
                 next_offset = record.offset
                 break
             next_offset = record.offset + 1
-            if self._is_open(index, record.offset):
+            if not self._broker.queues.is_finished(self._topic.name, REDRIVE_GROUP, index, record.offset):
                 letter = read_dead_letter(self._topic.name, index, record)
                 if is_wanted(self._wanted, letter):
                     found.append(letter)

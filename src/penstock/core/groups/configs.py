@@ -1,5 +1,6 @@
-"""Configs of groups, by Kafka's names and with Kafka's bounds. They belong to the newer group protocols, which do not exist here: they are stored and shown,
-and take effect when those exist.
+"""Configs of groups, by Kafka's names and with Kafka's limits.
+
+They belong to the newer group protocols, which are not supported yet: the configs are stored and listed, but have no effect.
 """
 
 import re
@@ -22,7 +23,7 @@ def _number(name: str, default: int, low: int, high: int | None, text: str) -> C
 
 
 def _of_members(kind: str, members: str) -> list[ConfigDefinition]:
-    """What the groups of every newer protocol have."""
+    """The configs that the groups of each newer protocol have."""
     return [
         _number(f"{kind}.session.timeout.ms", 45_000, 45_000, 60_000, f"A member of {members} without a heartbeat for this long is removed."),
         _number(f"{kind}.heartbeat.interval.ms", 5_000, 5_000, 15_000, f"How often a member of {members} sends a heartbeat."),
@@ -91,12 +92,12 @@ def check_group_name(name: str) -> None:
 
 
 def check_group_configs(values: Mapping[str, str]) -> dict[str, str]:
-    """The values in their plain form."""
+    """The normalized values."""
     return {name: group_config(name).check(value) for name, value in values.items()}
 
 
 def describe_group_configs(values: Mapping[str, str]) -> list[ConfigValue]:
-    """Every group config, with its value and where that comes from, by name."""
+    """All group configs by name, with their values and where these were set."""
     found = []
     for name, definition in GROUP_CONFIGS.items():
         own = [ConfigSynonym(name, values[name], ConfigSource.GROUP)] if name in values else []

@@ -1,1 +1,1 @@
-"""Topics: what there is, what may be asked of it, and how the metadata store holds it."""
+"""Topics: their rules, their configs, and their records in the metadata store."""

@@ -1,7 +1,7 @@
-"""A topic's settings: from Kafka's texts to typed values, and how configs change.
+"""The configs of a topic: from Kafka's texts to typed values, and how they change.
 
-A value is the topic's own override, else what was set on the broker while it runs, else the broker's configuration (``[topic_defaults]``), else the default of
-:data:`~penstock.core.topics.config_table.TOPIC_CONFIGS`. Overrides are kept as text, in their plain form, only where they were set.
+A value is the topic's override, else the broker's dynamic config, else that of the broker's configuration file (``[topic_defaults]``),
+else the default of :data:`~penstock.core.topics.config_table.TOPIC_CONFIGS`. Overrides are stored as normalized text.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -35,32 +35,32 @@ _COMPRESSIONS: Final[Mapping[str, Compression | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class ThrottledReplicas:
-    """The replicas of a topic whose copying is limited, by partition and node."""
+    """The replicas of a topic with throttled replication, by partition and node."""
 
     pairs: frozenset[tuple[int, int]] = frozenset()
     is_all: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """From ``0:1,1:2``, or ``*`` for all of them."""
+        """From ``0:1,1:2``, or ``*`` for all replicas."""
         items = split_list(text)
         pairs = (item.split(":") for item in items if item != ALL_REPLICAS)
         return cls(frozenset((int(partition), int(node)) for partition, node in pairs), ALL_REPLICAS in items)
 
     def has(self, partition: int, node: int) -> bool:
-        """Whether the replica of this partition on this node is one of them."""
+        """Whether the replica of this partition on this node is throttled."""
         return self.is_all or (partition, node) in self.pairs
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """The settings that something acts on. -1 in a retention means no limit."""
+    """The configs that have an effect. A retention of -1 means no limit."""
 
     cleanup: frozenset[CleanupPolicy]
     compression: Compression | None
-    """What batches are recompressed to; None keeps the producer's choice."""
+    """The codec to which batches are recompressed; None keeps the producer's codec."""
     compression_level: int | None
-    """None is the codec's own default."""
+    """None is the codec's default."""
     retention_ms: int
     retention_bytes: int
     segment_bytes: int
@@ -77,9 +77,9 @@ class TopicConfig:
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     unclean_election: bool = False
-    """Whether a replica may lead that may miss acknowledged records, rather than nobody."""
+    """Whether a replica that may lack acknowledged records may become the leader if no other can."""
     tier_group: GroupId | None = None
-    """Its committed offsets say what is archived, and only that may be dropped; None: the topic has no tier."""
+    """The group whose committed offsets show what is archived and may be dropped; None if the topic has no tier."""
     local_retention_ms: int = SAME_AS_RETENTION
     local_retention_bytes: int = SAME_AS_RETENTION
     throttled_leaders: ThrottledReplicas = ThrottledReplicas()
@@ -87,7 +87,7 @@ class TopicConfig:
 
     @classmethod
     def resolve(cls, overrides: Mapping[str, str], defaults: Mapping[str, str]) -> Self:
-        """The values that hold for a topic. Both mappings went through :func:`check_configs`."""
+        """The effective values of a topic. Both mappings were checked by :func:`check_configs`."""
 
         def text(name: str) -> str:
             value = overrides.get(name)
@@ -133,11 +133,11 @@ class TopicConfig:
         return CleanupPolicy.COMPACT in self.cleanup
 
     def _kept(self, retention: int, local: int) -> int:
-        """What the broker's own disk keeps."""
+        """The retention on the broker's own disk."""
         return retention if self.tier_group is None or local == SAME_AS_RETENTION else local
 
     def log_config(self) -> LogConfig:
-        """What the logs of the topic's partitions go by."""
+        """The configuration of the logs of the topic's partitions."""
         return LogConfig(
             segment_bytes=self.segment_bytes,
             segment_ms=self.segment_ms,
@@ -154,9 +154,9 @@ class TopicConfig:
 
 
 def check_configs(values: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
-    """The values in their plain form. ``INVALID_CONFIG`` names the first that is unknown or cannot be.
+    """The normalized values. ``INVALID_CONFIG`` names the first unknown or invalid one.
 
-    ``defaults`` are the broker's; the values are checked against each other with these behind them.
+    ``defaults`` are the broker's values: the combination of both is checked too.
     """
     plain = {name: _definition(name).check(value) for name, value in values.items()}
     config = TopicConfig.resolve(plain, defaults)
@@ -164,7 +164,7 @@ def check_configs(values: Mapping[str, str], defaults: Mapping[str, str]) -> dic
         raise PenstockError(
             Reason.INVALID_CONFIG,
             f"min.compaction.lag.ms ({config.min_compaction_lag_ms}) cannot be above max.compaction.lag.ms "
-            f"({config.max_compaction_lag_ms}).",
+            f"({config.max_compaction_lag_ms})",
         )
     if config.tier_group is not None:
         _check_tier(config, config.tier_group)
@@ -180,7 +180,7 @@ def _check_tier(config: TopicConfig, group: GroupId) -> None:
     if config.is_compacted:
         raise PenstockError(
             Reason.INVALID_CONFIG,
-            "a compacted topic cannot have a tier: compaction deletes records before they are archived. "
+            "A compacted topic cannot have a tier: compaction deletes records before they are archived. "
             "Set cleanup.policy to delete, or delete penstock.tier.location.",
         )
 
@@ -196,7 +196,7 @@ def _definition(name: str) -> ConfigDefinition:
 
 
 class ChangeKind(Enum):
-    """What a change does to one config."""
+    """The kind of a config change."""
 
     SET = "set"
     DELETE = "delete"
@@ -206,7 +206,7 @@ class ChangeKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
-    """A change of one config; ``value`` is not read by DELETE."""
+    """A change of one config; DELETE ignores ``value``."""
 
     name: str
     kind: ChangeKind
@@ -216,7 +216,7 @@ class ConfigChange:
 def apply_changes(
     overrides: Mapping[str, str], defaults: Mapping[str, str], changes: Sequence[ConfigChange]
 ) -> dict[str, str]:
-    """The overrides of a topic after all changes, checked as a whole. Nothing is changed when one of them cannot be."""
+    """The overrides of a topic after all changes, checked together; an error if any change is invalid."""
     return check_configs(change_values(overrides, changes, _definition, defaults), defaults)
 
 
@@ -226,7 +226,7 @@ def change_values(
     definition_of: Callable[[str], ConfigDefinition],
     defaults: Mapping[str, str],
 ) -> dict[str, str]:
-    """The values after all changes, not checked yet. ``defaults`` are what lists without a value are appended to."""
+    """The values after all changes, unchecked. ``defaults`` has the lists that APPEND and SUBTRACT change if there is no value."""
     result = dict(values)
     seen: set[str] = set()
     for change in changes:
@@ -267,7 +267,7 @@ def _changed_list(definition: ConfigDefinition, current: str, kind: ChangeKind, 
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """One of the places a value could come from, strongest first."""
+    """A value of a config, and where it was set."""
 
     name: str
     value: str
@@ -276,7 +276,7 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigValue:
-    """A config with the value that holds and everything behind it; the first synonym is the one that holds."""
+    """A config with its effective value and all values that were set for it, strongest first."""
 
     name: str
     kind: ConfigKind
@@ -288,11 +288,11 @@ class ConfigValue:
 
 
 ConfigLayer = tuple[ConfigSource, Mapping[str, str]]
-"""Values by name, and where they were set. Several are in the order in which they count, strongest first."""
+"""Values by name, and where they were set. A sequence of layers is in order, strongest first."""
 
 
 def describe_topic_configs(overrides: Mapping[str, str], layers: Sequence[ConfigLayer]) -> list[ConfigValue]:
-    """Every topic config, with its value and where that comes from, by name. ``layers`` are the broker's."""
+    """All topic configs by name, with their values and where these were set. ``layers`` are the broker's."""
     return [_describe(definition, overrides.get(name), layers) for name, definition in TOPIC_CONFIGS.items()]
 
 
@@ -309,13 +309,13 @@ def _describe(definition: ConfigDefinition, override: str | None, layers: Sequen
 
 
 def described(definition: ConfigDefinition, synonyms: Sequence[ConfigSynonym]) -> ConfigValue:
-    """A config with everything that was set for it, strongest first."""
-    holds = synonyms[0]
+    """A config with all values that were set for it, strongest first."""
+    strongest = synonyms[0]
     return ConfigValue(
         definition.name,
         definition.kind,
-        holds.value,
-        holds.source,
+        strongest.value,
+        strongest.source,
         definition.documentation,
         tuple(synonyms),
         read_only=definition.fixed,

@@ -1,8 +1,8 @@
-"""What a config is: its name, its kind, its default, and the texts it accepts. Values are Kafka's: always text.
+"""Definitions of configs: name, kind, default, and accepted values. All values are text, as in Kafka.
 
-:data:`TOPIC_CONFIGS` holds every topic config of Kafka 4, because tools list and compare them all, and our own, which begin with
-``penstock.``. One that changes nothing here says so in its documentation; one that cannot be had here (Kafka's remote
-storage) takes its default only.
+:data:`TOPIC_CONFIGS` has every topic config of Kafka 4, because tools list and compare all of them, and our own, which begin with
+``penstock.``. The documentation of a config without effect says so. One that is not supported (Kafka's remote storage) accepts only
+its default.
 """
 
 import re
@@ -31,7 +31,7 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 
 
 class ConfigKind(Enum):
-    """How a config's text is read."""
+    """The type of a config's value."""
 
     BOOLEAN = "boolean"
     STRING = "string"
@@ -42,7 +42,7 @@ class ConfigKind(Enum):
 
 
 class ConfigSource(Enum):
-    """Where a value comes from, strongest first."""
+    """Where a value was set, strongest first."""
 
     TOPIC = "set on the topic"
     GROUP = "set on the group"
@@ -54,10 +54,10 @@ class ConfigSource(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigDefinition:
-    """One config. ``broker_names`` are what Kafka calls the broker-wide value of a topic config.
+    """One config. ``broker_names`` are Kafka's names of the broker-wide value of a topic config.
 
-    A LIST with ``choices`` needs one of them at least, unless ``may_be_empty``. ``pattern`` is what a STRING, or each item of a LIST, must match as a whole;
-    ``pattern_text`` says it in words. ``is_inert``: it is accepted and listed, and changes nothing.
+    A LIST with ``choices`` needs at least one of them, unless ``may_be_empty``. A STRING, or each item of a LIST, must match ``pattern``,
+    which ``pattern_text`` describes. ``is_inert``: accepted and listed, but without effect.
     """
 
     name: str
@@ -75,7 +75,7 @@ class ConfigDefinition:
     is_inert: bool = False
 
     def check(self, text: str) -> str:
-        """The text in its plain form; ``INVALID_CONFIG`` that names what is accepted."""
+        """The normalized text, or ``INVALID_CONFIG`` with the accepted values."""
         plain = text.strip()
         chars_max = limits.CONFIG_LIST_CHARS_MAX if self.kind is ConfigKind.LIST else limits.CONFIG_CHARS_MAX
         if len(plain) > chars_max:
@@ -152,12 +152,12 @@ class ConfigDefinition:
 
 
 def split_list(text: str) -> list[str]:
-    """The items of a LIST config, without repeats, in their order."""
+    """The items of a LIST config, without duplicates, in their order."""
     return list(dict.fromkeys(item.strip() for item in text.split(",") if item.strip()))
 
 
 def config_table(*definitions: ConfigDefinition) -> Mapping[str, ConfigDefinition]:
-    """By name. Every default is in its plain form."""
+    """The definitions by name. Every default is normalized."""
     table = {definition.name: definition for definition in sorted(definitions, key=lambda one: one.name)}
     assert len(table) == len(definitions), "a config is defined twice"
     for definition in definitions:

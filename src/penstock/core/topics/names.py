@@ -1,4 +1,4 @@
-"""Which names a topic may have."""
+"""The names that topics may have, and those of the broker's own topics."""
 
 import re
 from typing import Final
@@ -9,28 +9,26 @@ from penstock.types import TopicName
 
 OFFSETS_TOPIC: Final = TopicName("__consumer_offsets")
 """Groups and their committed offsets."""
-
 QUEUE_STATE_TOPIC: Final = TopicName("__queue_state")
 """Leases, attempts and finished records of queues."""
 IDEMPOTENCY_TOPIC: Final = TopicName("__idempotency")
-"""Keys of records that must not be taken twice."""
-
+"""Keys of records that must not be appended twice."""
 SINKS_TOPIC: Final = TopicName("__sinks")
-"""Exactly-once sinks: their last batches, and what they are about to append."""
+"""Exactly-once sinks: their last batches, and commits in progress."""
 
 BUNDLE: Final = (OFFSETS_TOPIC, QUEUE_STATE_TOPIC)
-"""What a group has in partition i of each belongs together: one node coordinates both. In the order in which they are loaded."""
+"""The state of a group is in the same partition of each of them, so one node coordinates both. In the order in which they are loaded."""
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, QUEUE_STATE_TOPIC, IDEMPOTENCY_TOPIC, SINKS_TOPIC})
-"""Topics that the broker makes for itself; users may read them, and neither make nor delete them."""
+"""Topics that the broker creates for itself. Users may read them, but not create or delete them."""
 
 STAGING_PREFIX: Final = "__staging."
-"""Of the topics that hold what a sink has not committed: users produce to them, and nobody is shown them."""
+"""The prefix of topics with the uncommitted records of a sink: users produce to them, but they are not listed."""
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 
 
 def check_topic_name(name: str) -> None:
-    """``INVALID_TOPIC`` unless a topic may have the name."""
+    """``INVALID_TOPIC`` unless the name is valid."""
     if not name:
         wrong = "is empty"
     elif name in (".", ".."):
@@ -41,13 +39,13 @@ def check_topic_name(name: str) -> None:
         wrong = "has a character other than ASCII letters, digits, '.', '_' and '-'"
     else:
         return
-    # Whatever was sent, the answer stays short and printable.
+    # The error stays short and printable, whatever the name.
     shown = ascii(name if len(name) <= 64 else f"{name[:61]}...")
     raise PenstockError(Reason.INVALID_TOPIC, f"The topic name {shown} {wrong}. Choose another name.")
 
 
 def staging_topic(sink: str) -> TopicName:
-    """Where the batches of a sink are staged."""
+    """The topic with the staged batches of a sink."""
     return TopicName(STAGING_PREFIX + sink)
 
 
@@ -57,10 +55,10 @@ def is_staging(name: str) -> bool:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether only the broker itself makes a topic of this name."""
+    """Whether only the broker may create a topic of this name."""
     return name in INTERNAL_TOPICS or is_staging(name)
 
 
 def collision_key(name: str) -> str:
-    """Equal for two names that metrics cannot tell apart, where '.' turns into '_'. Only one of them may exist."""
+    """Equal for names that are the same in metrics, where '.' becomes '_'. Only one of them may exist."""
     return name.replace(".", "_")

@@ -1,4 +1,4 @@
-"""Which nodes get the replicas of new partitions: of a broker that is alone, itself; in a cluster, see ``replication/placement.py``."""
+"""How the nodes for the replicas of new partitions are chosen; for a cluster, see ``core/cluster/placement.py``."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -9,29 +9,29 @@ from penstock.types import NodeId
 
 
 class Placer(Protocol):
-    """Makes the first records of partitions."""
+    """Creates the records of new partitions."""
 
     def spread(self, count: int, replication_factor: int) -> list[PartitionRecord]:
-        """Of ``count`` partitions with so many replicas each; INVALID_REPLICATION_FACTOR when that cannot be."""
+        """For ``count`` partitions with this many replicas each, or INVALID_REPLICATION_FACTOR."""
         ...
 
     def factor(self, replication_factor: int) -> int:
-        """So many replicas, or as many as can be had now."""
+        """The number of replicas, or fewer if there are not enough nodes now."""
         ...
 
     def assigned(self, assignments: Sequence[Sequence[int]]) -> list[PartitionRecord]:
-        """Of partitions on these nodes; INVALID_REPLICA_ASSIGNMENT when that cannot be."""
+        """For partitions on these nodes, or INVALID_REPLICA_ASSIGNMENT."""
         ...
 
 
 class AlonePlacer:
-    """There is one node."""
+    """For a single node."""
 
     def __init__(self, node_id: NodeId) -> None:
         self._node_id = node_id
 
     def spread(self, count: int, replication_factor: int) -> list[PartitionRecord]:
-        """All of it here."""
+        """All partitions on this node."""
         if replication_factor != 1:
             raise PenstockError(
                 Reason.INVALID_REPLICATION_FACTOR,
@@ -40,11 +40,11 @@ class AlonePlacer:
         return [alone(self._node_id)] * count
 
     def factor(self, replication_factor: int) -> int:  # noqa: ARG002 - there is one node
-        """One."""
+        """Always one."""
         return 1
 
     def assigned(self, assignments: Sequence[Sequence[int]]) -> list[PartitionRecord]:
-        """The same, said by the caller."""
+        """The same, if the caller names this node."""
         for nodes in assignments:
             if list(nodes) != [self._node_id]:
                 raise PenstockError(

@@ -1,10 +1,10 @@
-"""All topics in memory, as the metadata store has them, and the rules by which they are created, changed and deleted.
+"""All topics in memory, as in the metadata store, and the rules for creating, changing and deleting them.
 
-Invariant: memory changes only by the store's events, so a change is visible here exactly when it is durable, whichever node made
-it. When a topic appears or grows, its partitions are known already. A method that changes a topic returns after its change is visible.
+Invariant: memory changes only by events of the store, so a change is visible here exactly when it is durable, whichever node made it.
+When a topic appears or grows, its partitions are known already. A method that changes a topic returns after its change is visible.
 
-Names that differ only in '.' and '_' cannot exist side by side, and the limits on topics and partitions hold over calls
-that run at the same time: what a call is about to make is reserved before it first waits.
+Two names that differ only in '.' and '_' cannot both exist. The limits on topics and partitions also hold for concurrent calls: a
+call reserves what it will create before it first waits.
 """
 
 from bisect import bisect_left, insort
@@ -39,12 +39,12 @@ from penstock.types import NodeId, TopicId, TopicName
 
 MIN_IN_SYNC: Final = "min.insync.replicas"
 UNSET: Final = -1
-"""A number that the caller leaves to the broker's configuration."""
+"""Use the number in the broker's configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as of now; a change makes a new one."""
+    """A topic at one time; a change creates another object."""
 
     name: TopicName
     topic_id: TopicId
@@ -58,18 +58,18 @@ class Topic:
 
     @property
     def min_in_sync(self) -> int:
-        """How many replicas must be in sync for acks=all: what the topic says; else what the cluster says, as far as the topic has so many."""
+        """The number of replicas that must be in sync for acks=all: the topic's own, else the cluster's but at most the topic's replicas."""
         return self.min_in_sync_of(self.replication_factor)
 
     def min_in_sync_of(self, replica_count: int) -> int:
-        """The same for a partition that has so many replicas: one may have fewer than the others."""
+        """The same for a partition with this number of replicas, which may be fewer than the topic's."""
         wanted = self.config.min_insync_replicas
         return wanted if MIN_IN_SYNC in self.overrides else min(wanted, self.replication_factor, replica_count)
 
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """What is asked for. With ``assignments`` (partition -> nodes) both numbers stay unset."""
+    """A topic to create. With ``assignments`` (partition -> nodes) both numbers stay unset."""
 
     name: str
     partition_count: int = UNSET
@@ -79,17 +79,13 @@ class NewTopic:
 
 
 Hook = Callable[[Topic], None]
-"""Told of a topic after a change of it is in the image."""
-
+"""Called with a topic once a change of it is visible."""
 PartitionHook = Callable[[Topic, int], None]
-"""Told of a partition after its record has changed; when a topic appears or grows, the topic's hook speaks for its partitions."""
+"""Called with a partition once a change of its record is visible. For a new or growing topic only the topic's hook is called."""
 
 
 class Topics:
-    """The topics of the cluster, and the way to change them. Made empty; :meth:`load` fills it and calls no hooks.
-
-    Hooks are called once a change is visible.
-    """
+    """The topics of the cluster. Empty until :meth:`load`, which calls no hooks."""
 
     def __init__(
         self,
@@ -98,10 +94,10 @@ class Topics:
         entropy: Entropy,
         settings: Settings,
     ) -> None:
-        """``settings`` say what a new topic gets that its creator leaves unset, and how many topics there may be."""
+        """``settings`` has the defaults of new topics, and the limits."""
         self.settings: Final = settings
         self.config_defaults: Mapping[str, str] = settings.topic_configs
-        """What topics have that do not say otherwise; changed by :meth:`set_config_defaults`."""
+        """The default configs of topics; changed by :meth:`set_config_defaults`."""
         self.on_created: Final[list[Hook]] = []
         self.on_changed: Final[list[Hook]] = []
         self.on_deleted: Final[list[Hook]] = []
@@ -109,7 +105,7 @@ class Topics:
         self.partition_count = 0
         """Of all topics together."""
         self.placer: Placer = AlonePlacer(NodeId(settings.server.node_id))
-        """Says where new partitions go."""
+        """Chooses the nodes of new partitions."""
         self.writes: Final = TopicWrites(store, lambda topic_id: topic_id in self._by_id)
         self._store = store
         self._clock = clock
@@ -119,7 +115,7 @@ class Topics:
         self._names: list[str] = []
         self._by_collision_key: dict[str, str] = {}
         self._partitions = PartitionRecords()
-        # Most topics are alike: one object of configs, however many there are.
+        # Most topics have the same configs, which are one object.
         self._configs: dict[tuple[tuple[str, str], ...], TopicConfig] = {}
         self._held_events: list[Event] | None = []
         self._unsubscribes: list[Unsubscribe] = []
@@ -128,7 +124,7 @@ class Topics:
 
     async def load(self) -> None:
         """Read everything from the store and follow it from there."""
-        # Partitions first, here and below: when a topic appears, its partitions are known.
+        # Partitions first, here and below, so that they are known when a topic appears.
         for prefix in (PARTITIONS_PREFIX, TOPICS_PREFIX):
             self._unsubscribes.append(self._store.subscribe(prefix, self._take))
         partitions = await self._store.range(PARTITIONS_PREFIX)
@@ -144,7 +140,7 @@ class Topics:
                 self._take([event])
 
     def close(self) -> None:
-        """Follow the store no more."""
+        """Stop following the store."""
         for unsubscribe in self._unsubscribes:
             unsubscribe()
         self._unsubscribes.clear()
@@ -158,7 +154,7 @@ class Topics:
         return self._by_id.get(topic_id)
 
     async def is_agreed(self, name: str) -> bool:
-        """Whether there is such a topic by now, though this image may not have it for a moment more."""
+        """Whether the topic exists in the store, though it may not be visible here yet."""
         return name in self._by_name or await self._store.get(topic_key(name)) is not None
 
     def require(self, name: str) -> Topic:
@@ -166,11 +162,11 @@ class Topics:
         topic = self._by_name.get(name)
         if topic is None:
             shown = ascii(name if len(name) <= 64 else f"{name[:61]}...")
-            raise PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {shown}.")
+            raise PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {shown}")
         return topic
 
     def require_named(self, name: str) -> Topic:
-        """The same, for a name that may be no topic's at all: ``INVALID_TOPIC`` then."""
+        """The same; ``INVALID_TOPIC`` if no topic can have this name."""
         if name not in self._by_name:
             check_topic_name(name)
         return self.require(name)
@@ -189,7 +185,7 @@ class Topics:
         return iter([self._by_name[name] for name in self._names])
 
     def iterate_from(self, name: str) -> Iterator[Topic]:
-        """The topics from ``name`` on, by name: those that are there now, and still are when their turn comes."""
+        """The topics from ``name`` on, by name, without those that are created or deleted meanwhile."""
         for each in self._names[bisect_left(self._names, name) :]:
             topic = self._by_name.get(each)
             if topic is not None:
@@ -202,7 +198,7 @@ class Topics:
         return name in self._by_name
 
     def partition(self, topic: Topic, index: int) -> PartitionRecord:
-        """Who has and who leads a partition, or ``UNKNOWN_TOPIC_OR_PARTITION``."""
+        """The record of a partition, or ``UNKNOWN_TOPIC_OR_PARTITION``."""
         if not 0 <= index < topic.partition_count:
             raise PenstockError(
                 Reason.UNKNOWN_TOPIC_OR_PARTITION,
@@ -211,15 +207,15 @@ class Topics:
         return self._partitions.get(topic.topic_id, index)
 
     def partition_epoch(self, topic: Topic, index: int) -> int:
-        """The revision of a partition's record, by which it is changed; 0 when there is none."""
+        """The revision of a partition's record; 0 if there is none."""
         return self._partitions.revision(topic.topic_id, index)
 
     def partitions(self, topic: Topic) -> list[PartitionRecord]:
-        """The same for all partitions of a topic, in their order."""
+        """The records of all partitions of a topic, in order."""
         return [self._partitions.get(topic.topic_id, index) for index in range(topic.partition_count)]
 
     def colliding(self, name: str) -> str | None:
-        """The topic that has this name, or one that cannot be told from it."""
+        """The topic that has this name or one that collides with it."""
         return self._by_collision_key.get(collision_key(name))
 
     def _take(self, events: list[Event]) -> None:
@@ -285,7 +281,7 @@ class Topics:
         )
 
     def set_config_defaults(self, defaults: Mapping[str, str]) -> None:
-        """Let topics have these configs that do not say otherwise. The hooks hear of topics for which something changes by it."""
+        """Change the default configs. The hooks are called for the topics whose configs change."""
         if defaults == self.config_defaults:
             return
         self.config_defaults = defaults
@@ -300,7 +296,7 @@ class Topics:
                 hook(changed)
 
     def config_from(self, overrides: Mapping[str, str]) -> TopicConfig:
-        """The settings that hold with these overrides; one object for all topics that have the same."""
+        """The effective configs with these overrides; one object for all topics with the same ones."""
         key = tuple(sorted(overrides.items()))
         config = self._configs.get(key)
         if config is None:
@@ -312,9 +308,9 @@ class Topics:
     async def create(
         self, new: NewTopic, *, exist_ok: bool = False, validate_only: bool = False, internal: bool = False
     ) -> Topic:
-        """Make a topic. With ``exist_ok`` a topic that has all that is asked for already is given back as it is.
+        """Create a topic. With ``exist_ok``, a topic that exists with the same properties is returned.
 
-        ``internal`` is for the broker's own topics; a user may not take their names.
+        ``internal`` is for the broker's own topics, whose names users may not use.
         """
         check_topic_name(new.name)
         if is_reserved(new.name) and not internal:
@@ -360,10 +356,10 @@ class Topics:
         return topic
 
     async def delete(self, name: str, *, internal: bool = False) -> Topic:
-        """Delete a topic and everything about it; gives back what it was."""
+        """Delete a topic; returns it as it was."""
         topic = self.require(name)
         if topic.internal and not internal:
-            raise PenstockError(Reason.INVALID_REQUEST, f"{name} is an internal topic and cannot be deleted.")
+            raise PenstockError(Reason.INVALID_REQUEST, f"{name} is an internal topic and cannot be deleted")
         await self.writes.delete(name, topic.topic_id, self._clock.now_ms())
         return topic
 
@@ -376,7 +372,7 @@ class Topics:
         validate_only: bool = False,
         internal: bool = False,
     ) -> Topic:
-        """Let a topic have ``count`` partitions, which must be more than now. ``assignments`` are the nodes of each new one."""
+        """Increase the number of partitions to ``count``. ``assignments`` are the nodes of each new partition."""
         topic = self.require(name)
         if topic.internal and not internal:
             raise PenstockError(
@@ -401,7 +397,7 @@ class Topics:
             self._reserved_partitions -= reserved
 
     async def note_factor(self, topic: Topic, replication_factor: int) -> Topic:
-        """Its partitions have been moved, and have so many replicas now."""
+        """The partitions were moved, and have this number of replicas now."""
 
         def note(record: TopicRecord) -> tuple[TopicRecord, list[Operation]]:
             if record.replication_factor == replication_factor:
@@ -413,7 +409,7 @@ class Topics:
         return await self._change(topic, note)
 
     async def alter(self, name: str, changes: Sequence[ConfigChange], *, validate_only: bool = False) -> Topic:
-        """Change some configs of a topic: all of them, or none when one cannot be."""
+        """Change some configs of a topic, all of them or none."""
         topic = self.require(name)
 
         def alter(record: TopicRecord) -> tuple[TopicRecord, list[Operation]]:
@@ -426,7 +422,7 @@ class Topics:
     async def replace_configs(
         self, name: str, overrides: Mapping[str, str | None], *, validate_only: bool = False
     ) -> Topic:
-        """Let a topic have these overrides and no others."""
+        """Replace all overrides of a topic."""
         topic = self.require(name)
         checked = check_configs(without_nulls(overrides), self.config_defaults)
         if validate_only:
@@ -447,16 +443,16 @@ class Topics:
 
     def _existing(self, topic: Topic, new: NewTopic, *, exist_ok: bool) -> Topic:
         if not exist_ok:
-            raise PenstockError(Reason.TOPIC_ALREADY_EXISTS, f"Topic {topic.name} already exists.")
+            raise PenstockError(Reason.TOPIC_ALREADY_EXISTS, f"Topic {topic.name} already exists")
         wrong = [
-            f"{asked} {what} were asked for and it has {has}"
+            f"{asked} {what} were requested and it has {has}"
             for what, asked, has in (
                 ("partitions", new.partition_count, topic.partition_count),
                 ("replicas", new.replication_factor, topic.replication_factor),
             )
             if asked not in (UNSET, has)
         ]
-        # What holds is compared, not where it comes from: a default that is asked for by its value is no difference.
+        # Effective values are compared: a default that is requested explicitly is no difference.
         checked = self._check_overrides(new)
         if self.config_from({**topic.overrides, **checked}) != topic.config:
             wrong.append("its configs differ")
@@ -486,7 +482,7 @@ class Topics:
             if sorted(new.assignments) != list(range(count)):
                 raise PenstockError(
                     Reason.INVALID_REPLICA_ASSIGNMENT,
-                    "The partitions of an assignment must be 0, 1, 2 and so on, without gaps.",
+                    "The partitions of an assignment must be 0, 1, 2 and so on, without gaps",
                 )
             self._check_count(count)
             return self.placer.assigned([new.assignments[index] for index in range(count)])
@@ -510,14 +506,14 @@ class Topics:
         if used + count > self.settings.limits.partitions_max:
             raise PenstockError(
                 Reason.POLICY_VIOLATION,
-                f"{count} more partitions would be too many: there are {used}, and {self.settings.limits.partitions_max} is the most. "
-                "Delete topics or ask for fewer.",
+                f"{count} more partitions would be too many: there are {used}, and the limit is {self.settings.limits.partitions_max}. "
+                "Delete topics or request fewer.",
             )
 
     def _check_growth(
         self, name: str, topic: Topic | TopicRecord, count: int, assignments: Sequence[Sequence[int]] | None
     ) -> list[PartitionRecord]:
-        """The records of the partitions that would be added."""
+        """The records of the added partitions."""
         now = topic.partition_count if isinstance(topic, Topic) else topic.partitions
         if count <= now:
             raise PenstockError(
@@ -527,7 +523,7 @@ class Topics:
         if count > PARTITIONS_PER_TOPIC_MAX:
             raise PenstockError(
                 Reason.INVALID_PARTITIONS,
-                f"A topic has at most {PARTITIONS_PER_TOPIC_MAX} partitions, not {count}.",
+                f"A topic has at most {PARTITIONS_PER_TOPIC_MAX} partitions, not {count}",
             )
         if assignments is None:
             return self.placer.spread(count - now, topic.replication_factor)
@@ -545,7 +541,7 @@ class Topics:
 
 
 def without_nulls(configs: Mapping[str, str | None]) -> dict[str, str]:
-    """The values; ``INVALID_CONFIG`` names the first config that has none."""
+    """The values; ``INVALID_CONFIG`` names the first config without a value."""
     given = {name: value for name, value in configs.items() if value is not None}
     if len(given) < len(configs):
         missing = next(name for name, value in configs.items() if value is None)

@@ -26,7 +26,7 @@ from penstock.metadata.port import Compare, Delete, Entry, MetadataStore, Operat
 from penstock.types import TopicId
 
 _ATTEMPTS_MAX: Final = 100
-"""How often a change is tried again because somebody else changed the topic in between: each time, somebody got on."""
+"""How often a change is tried again because another client changed the topic: each time, one of them succeeded."""
 _UNSURE_MAX: Final = 1_000
 
 
@@ -37,9 +37,9 @@ class TopicWrites:
         self._store = store
         self._is_known = is_known
         self.notes_deletions = False
-        """Whether other nodes must be able to tell a deleted topic from one that they never heard of."""
+        """Whether other nodes must be able to distinguish a deleted topic from an unknown one."""
         self.unsure: Final[dict[str, TopicId]] = {}
-        """Topics, by name, that were asked for here and may have been made."""
+        """Topics, by name, whose creation has an unknown outcome."""
 
     async def make(self, name: str, record: TopicRecord, partitions: Sequence[PartitionRecord]) -> TopicRecord:
         """Create a topic. Returns the record of the topic that has the name now, which may be one that was created concurrently."""
@@ -69,18 +69,18 @@ class TopicWrites:
             if len(self.unsure) >= _UNSURE_MAX:
                 del self.unsure[next(iter(self.unsure))]
             self.unsure[name] = topic_id
-            # Whatever is known of the second, the first may have been made.
+            # Whatever the second outcome is, the first is unknown.
             raise unknown from None
 
     async def _try_to_put(self, key: str, topic_id: TopicId, made: Sequence[Operation]) -> bool:
-        # If the answer is lost, this may happen at any later time: it must not bring the topic back once it was deleted.
+        # If the answer is lost, this may happen at any later time: it must not restore the topic after its deletion.
         alive = [Compare(key, create_revision=0), Compare(deleted_key(topic_id), create_revision=0)]
         if (await self._store.txn(alive, made)).succeeded:
             return True
         return await self._is_own(key, topic_id)
 
     async def _is_own(self, key: str, topic_id: TopicId) -> bool:
-        """Whether the name was taken by this very topic, of which the answer was lost. Then it is in the image when this returns."""
+        """Whether the name belongs to this topic, because the answer to its creation was lost. Then it is visible when this returns."""
         entry = await self._store.get(key)
         if entry is None or decode_topic(entry).id != topic_id:
             return False
@@ -99,7 +99,7 @@ class TopicWrites:
             if entry is None or record is None or record.id != topic_id:
                 if is_sure:
                     raise _deleted_meanwhile(name)
-                # It was done, and the answer was lost.
+                # The topic was deleted, and the answer was lost.
                 await self._remove(rest)
                 return
             gone: list[Operation] = [Delete(entry.key)]
@@ -131,7 +131,7 @@ class TopicWrites:
     async def change(
         self, name: str, topic_id: TopicId, change: Callable[[TopicRecord], tuple[TopicRecord, list[Operation]]]
     ) -> TopicRecord:
-        """Replace the topic's record by what ``change`` returns, with further operations; returns the new record."""
+        """Replace the topic's record by the one that ``change`` returns, with further operations; returns the new record."""
         for _ in range(_ATTEMPTS_MAX):
             entry = await self._before_change(name)
             record = None if entry is None else decode_topic(entry)
@@ -142,7 +142,7 @@ class TopicWrites:
                 return record
             compares = [Compare(entry.key, mod_revision=entry.mod_revision)]
             excess, last = self._split(operations)
-            # By the topic's revision too: once somebody else has added the same partitions, their records are not ours to make.
+            # With the topic's revision too: another call may have added the same partitions.
             if not await self._write(excess, compares):
                 continue
             if (await self._store.txn(compares, [*last, Put(entry.key, encode(changed))])).succeeded:
@@ -150,12 +150,12 @@ class TopicWrites:
         raise _changed_meanwhile(name)
 
     def _split(self, operations: Sequence[Operation]) -> tuple[Sequence[Operation], Sequence[Operation]]:
-        """Those that are written while nobody sees them yet, and the last ones, which fit into one transaction with the topic."""
+        """Those that are written before the topic is visible, and the last ones, which fit into one transaction with the topic."""
         excess = max(0, len(operations) - (self._store.operations_max - 1))
         return operations[:excess], operations[excess:]
 
     async def _write(self, operations: Sequence[Operation], compares: Sequence[Compare] = ()) -> bool:
-        """Whether all of them were written: each transaction goes by the same compares."""
+        """Write the operations; returns whether all were written. Each transaction has the same compares."""
         for first in range(0, len(operations), self._store.operations_max):
             batch = operations[first : first + self._store.operations_max]
             if not (await self._store.txn(compares, batch)).succeeded:
@@ -163,7 +163,7 @@ class TopicWrites:
         return True
 
     async def _before_change(self, name: str) -> Entry | None:
-        """What is agreed on a topic that is about to be changed; if that cannot be known, the caller learns that the change was not made."""
+        """The topic's entry before a change; an error says that nothing was changed."""
         try:
             return await self._store.get(topic_key(name))
         except PenstockError as error:
@@ -181,4 +181,6 @@ def _changed_meanwhile(name: str) -> PenstockError:
 
 
 def _deleted_meanwhile(name: str) -> PenstockError:
-    return PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {name} was deleted by somebody else meanwhile.")
+    return PenstockError(
+        Reason.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {name} was deleted by another client at the same time"
+    )

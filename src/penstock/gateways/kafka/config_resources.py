@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import Final
 
-from penstock.core.dynamic_configs import Resource, ResourceKind
+from penstock.core.dynamic_configs import ConfigResource, ResourceKind
 from penstock.core.groups.configs import check_group_name
 from penstock.core.topics.config import ConfigValue
 from penstock.core.topics.config_table import ConfigKind, ConfigSource
@@ -83,18 +83,18 @@ def check_topic_alterable(name: str, context: RequestContext) -> None:
         raise PenstockError(Reason.INVALID_TOPIC, f"{name} belongs to a sink: its configs cannot be changed.")
 
 
-def alterable(resource_type: int, name: str, context: RequestContext) -> Resource:
+def alterable(resource_type: int, name: str, context: RequestContext) -> ConfigResource:
     """The broker or group whose configs the caller may change."""
     if resource_type == ResourceType.GROUP:
         context.require_group(Action.ALTER, name)
         check_group_name(name)
-        return Resource(ResourceKind.GROUP, name)
+        return ConfigResource(ResourceKind.GROUP, name)
     context.require_cluster(Action.ALTER)
     if resource_type != ResourceType.BROKER:
         raise refuse_resource(resource_type)
     if name and not any(str(node) == name for node in _known_nodes(context)):
         raise PenstockError(Reason.INVALID_REQUEST, f"There is no broker {name[:64]!a} in this cluster.")
-    return Resource(ResourceKind.BROKER, name)
+    return ConfigResource(ResourceKind.BROKER, name)
 
 
 def _known_nodes(context: RequestContext) -> Iterable[int]:

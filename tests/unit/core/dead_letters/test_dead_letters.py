@@ -292,7 +292,7 @@ def test_a_dead_letter_whose_own_deadline_has_passed_stays_open(world) -> None:
 
 
 def test_a_topic_without_dead_letters_and_one_that_is_gone(world) -> None:
-    with pytest.raises(PenstockError, match=r"topic nobody has no dead letters: there is no topic dlq\.nobody"):
+    with pytest.raises(PenstockError, match=r"Topic nobody has no dead letters: there is no topic dlq\.nobody"):
         world.letters.plan("nobody", DeadLetterFilter(), ignore)
     world.die()
     finish(world.broker.topics.delete(TOPIC))
@@ -338,7 +338,7 @@ def test_dead_letters_of_a_topic_with_the_longest_name_find_back(world) -> None:
 
 
 def test_a_rate_below_nothing_is_refused(world) -> None:
-    with pytest.raises(PenstockError, match="a rate must be"):
+    with pytest.raises(PenstockError, match="A rate must be"):
         world.redrive(rate=-1)
 
 

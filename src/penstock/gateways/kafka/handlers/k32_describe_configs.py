@@ -7,7 +7,7 @@ Before version 4 a text holds 32,767 bytes: a longer list has the value null the
 from collections.abc import Awaitable
 from typing import Final
 
-from penstock.core.dynamic_configs import ALL_BROKERS, Resource, ResourceKind
+from penstock.core.dynamic_configs import ALL_BROKERS, ConfigResource, ResourceKind
 from penstock.core.groups.configs import check_group_name, describe_group_configs
 from penstock.core.topics.config import ConfigValue, describe_topic_configs
 from penstock.core.topics.config_table import ConfigSource
@@ -84,7 +84,9 @@ def _values(asked: DescribeConfigsRequestResource, context: RequestContext) -> l
     if asked.resource_type == ResourceType.GROUP:
         context.require_group(Action.DESCRIBE, asked.resource_name)
         check_group_name(asked.resource_name)
-        return describe_group_configs(context.broker.configs.values(Resource(ResourceKind.GROUP, asked.resource_name)))
+        return describe_group_configs(
+            context.broker.configs.values(ConfigResource(ResourceKind.GROUP, asked.resource_name))
+        )
     context.require_cluster(Action.DESCRIBE)
     if asked.resource_type == ResourceType.BROKER:
         if not asked.resource_name:

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.address import Address
 from penstock.core.broker_config import BROKER_CONFIGS
-from penstock.core.dynamic_configs import ALL_BROKERS, Resource, ResourceKind
+from penstock.core.dynamic_configs import ALL_BROKERS, ConfigResource, ResourceKind
 from penstock.core.groups.configs import GROUP_CONFIGS
 from penstock.core.topics.config import ChangeKind, ConfigChange
 from penstock.core.topics.config_table import TOPIC_CONFIGS
@@ -123,7 +123,7 @@ async def test_the_broker_tells_where_its_http_api_listens(node: KafkaNode, list
 async def test_what_is_set_while_the_broker_runs_is_told_with_its_source(node: KafkaNode) -> None:
     assert by_name(await ask(node, BROKER, "")) == {}
     await node.create("t")
-    for resource, value in ((ALL_BROKERS, "5"), (Resource(ResourceKind.BROKER, str(NODE)), "6")):
+    for resource, value in ((ALL_BROKERS, "5"), (ConfigResource(ResourceKind.BROKER, str(NODE)), "6")):
         await node.broker.configs.alter(resource, [ConfigChange("log.retention.ms", ChangeKind.SET, value)])
     [told] = (await ask(node, BROKER, "")).configs
     assert (told.name, told.value, told.config_source, told.read_only) == ("log.retention.ms", "5", 3, False)
@@ -135,7 +135,7 @@ async def test_what_is_set_while_the_broker_runs_is_told_with_its_source(node: K
 
 async def test_every_config_of_a_group_is_told(node: KafkaNode) -> None:
     change = ConfigChange("share.delivery.count.limit", ChangeKind.SET, "7")
-    await node.broker.configs.alter(Resource(ResourceKind.GROUP, "g"), [change])
+    await node.broker.configs.alter(ConfigResource(ResourceKind.GROUP, "g"), [change])
     configs = by_name(await ask(node, GROUP, "g"))
     assert list(configs) == list(GROUP_CONFIGS)
     told = configs["share.delivery.count.limit"]

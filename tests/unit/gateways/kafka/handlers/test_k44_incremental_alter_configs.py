@@ -1,6 +1,6 @@
 import pytest
 
-from penstock.core.dynamic_configs import ALL_BROKERS, Resource, ResourceKind
+from penstock.core.dynamic_configs import ALL_BROKERS, ConfigResource, ResourceKind
 from penstock.errors import Reason
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.incremental_alter_configs_generated import (
@@ -121,7 +121,7 @@ async def test_configs_of_brokers_and_groups_are_set_and_deleted(node: KafkaNode
         [answer] = await ask(node, resource(name, *changes, kind=kind), validate_only=validate_only)
         assert (answer.error_code, answer.error_message) == (0, None)
 
-    configs, here = node.broker.configs, Resource(ResourceKind.BROKER, str(NODE))
+    configs, here = node.broker.configs, ConfigResource(ResourceKind.BROKER, str(NODE))
     await change(BROKER, str(NODE), ("leader.replication.throttled.rate", SET, "1000"))
     await change(BROKER, "", ("log.cleanup.policy", APPEND, "compact"), ("message.max.bytes", SET, "5"))
     await change(GROUP, "g", ("consumer.heartbeat.interval.ms", SET, "6000"))

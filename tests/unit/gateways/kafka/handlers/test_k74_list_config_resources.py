@@ -1,4 +1,4 @@
-from penstock.core.dynamic_configs import Resource, ResourceKind
+from penstock.core.dynamic_configs import ConfigResource, ResourceKind
 from penstock.core.topics.config import ChangeKind, ConfigChange
 from penstock.errors import Reason
 from penstock.wire.kafka.apis import ApiKey
@@ -18,7 +18,8 @@ async def ask(node: KafkaNode, *kinds: int, version: int = 1) -> list[tuple[int,
 async def test_resources_are_listed_by_type(node: KafkaNode) -> None:
     await node.create("t")
     await node.broker.configs.alter(
-        Resource(ResourceKind.GROUP, "g"), [ConfigChange("share.isolation.level", ChangeKind.SET, "read_committed")]
+        ConfigResource(ResourceKind.GROUP, "g"),
+        [ConfigChange("share.isolation.level", ChangeKind.SET, "read_committed")],
     )
     assert await ask(node, GROUP, BROKER, GROUP) == [(BROKER, str(NODE)), (GROUP, "g")]
     assert await ask(node, CLIENT_METRICS) == []
