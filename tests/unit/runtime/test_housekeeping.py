@@ -28,7 +28,7 @@ async def test_a_log_that_fails_in_an_unforeseen_way_does_not_stop_the_retention
         broken = node.broker.partition("b", 0)
         # A value that no code expects there.
         broken.log.config = None  # type: ignore[assignment]
-        config = broken.topic.config.log_config()
+        config = broken.topic.config.log
         node.clock.advance(10_000)
         commit = GroupCommit(asyncio.get_running_loop(), Flush.OS, 1)
         housekeeping = Housekeeping(node.broker, commit)

@@ -309,7 +309,7 @@ class Replicas:
         log.on_failed = failed
 
     def _log(self, topic: Topic, index: int, record: PartitionRecord) -> Log:
-        log = self._world.logs.log(topic.topic_id, index, topic.config.log_config())
+        log = self._world.logs.log(topic.topic_id, index, topic.config.log)
         last = log.epochs.latest
         if last > record.leader_epoch:
             # Whoever leads by such a record would give offsets and epochs that others have given already.
@@ -321,7 +321,7 @@ class Replicas:
         return log
 
     def _observed_log(self, topic: Topic, index: int, place: TopicIdPartition) -> Log:
-        log = self._world.logs.log(observed_id(topic.topic_id), index, topic.config.log_config())
+        log = self._world.logs.log(observed_id(topic.topic_id), index, topic.config.log)
         observed = self._observed[place]
         if not observed.has_begun:
             observed.has_begun = True

@@ -127,7 +127,7 @@ class ClusterSide:
         if self._broker.node_id not in self._broker.topics.partition(topic, place.partition).replicas:
             return False
         try:
-            log = self._broker.logs.log(topic.topic_id, place.partition, topic.config.log_config())
+            log = self._broker.logs.log(topic.topic_id, place.partition, topic.config.log)
         except (OSError, PenstockError):
             return True
         if log.next_offset >= offset:

@@ -10,6 +10,7 @@ Any node may register a group, with one compare-and-set. Each node counts the re
 those of a deleted topic.
 """
 
+from collections import Counter
 from typing import Final
 from uuid import UUID
 
@@ -51,11 +52,11 @@ class GroupRegistry:
         self._clock = clock
         self._entropy = entropy
         self._groups_max = groups_max
-        self._counts: dict[UUID, int] = {}
+        self._counts: Counter[str] = Counter()
+        """The number of registrations of each topic, by its hexadecimal id."""
         self._awaiting: dict[str, set[str]] = {}
         """Groups that were registered for a topic before it existed, by the topic's name."""
         self._total = 0
-        self._awaiting_total = 0
         self._making = 0
         """Registrations that are being written to the store."""
         self._held_events: list[Event] | None = []
@@ -68,12 +69,14 @@ class GroupRegistry:
         for entry in found.entries:
             self._add(entry.key)
         self._take([event for event in held if event.revision > found.revision])
-        of_topics = [entry for entry in found.entries if _awaited(entry.key) is None]
-        orphans = [entry for entry in of_topics if topics.get_by_id(_topic_id(entry.key)) is None]
-        if orphans:
+        known = {topic.topic_id.hex for topic in topics}
+        if self._counts.keys() - known:
             # Another node may have created a topic that is not known here yet.
-            made = {decode_topic(entry).id for entry in (await self._store.range(TOPICS_PREFIX)).entries}
-            await self._delete([entry for entry in orphans if _topic_id(entry.key) not in made])
+            known |= {decode_topic(entry).id.hex for entry in (await self._store.range(TOPICS_PREFIX)).entries}
+            owners = [(entry, _parts(entry.key)[0]) for entry in found.entries]
+            await self._delete(
+                [entry for entry, topic in owners if not topic.startswith(_AWAITED) and topic not in known]
+            )
 
     def _take(self, events: list[Event]) -> None:
         if self._held_events is not None:
@@ -101,10 +104,11 @@ class GroupRegistry:
         """Register a group for a topic that does not exist yet."""
         check_topic_name(topic)
         key = _key(f"{_AWAITED}{topic}", group)
-        if group not in self._awaiting.get(topic, ()) and self._awaiting_total + self._making >= self._awaiting_max:
+        waiting = sum(map(len, self._awaiting.values()))
+        if group not in self._awaiting.get(topic, ()) and waiting + self._making >= self._awaiting_max:
             raise PenstockError(
                 Reason.POLICY_VIOLATION,
-                f"{self._awaiting_total} groups are registered for topics that do not exist, which is the limit. Create the topic "
+                f"{waiting} groups are registered for topics that do not exist, which is the limit. Create the topic "
                 f"{topic} first, or check its name.",
             )
         return await self._register(key)
@@ -141,7 +145,7 @@ class GroupRegistry:
 
     def has_any(self, topic: Topic) -> bool:
         """Whether any group is registered for the topic."""
-        return topic.topic_id in self._counts
+        return topic.topic_id.hex in self._counts
 
     async def forget_topic(self, topic: Topic) -> None:
         """The topic was deleted: remove its registrations."""
@@ -154,30 +158,25 @@ class GroupRegistry:
             await self._store.txn([], [Delete(entry.key) for entry in entries[first : first + at_once]])
 
     def _add(self, key: str) -> None:
+        topic, group = _parts(key)
         self._total += 1
-        awaited = _awaited(key)
-        if awaited is not None:
-            topic, group = awaited
-            self._awaiting.setdefault(topic, set()).add(group)
-            self._awaiting_total += 1
-            return
-        topic_id = _topic_id(key)
-        self._counts[topic_id] = self._counts.get(topic_id, 0) + 1
+        if topic.startswith(_AWAITED):
+            self._awaiting.setdefault(topic.removeprefix(_AWAITED), set()).add(group)
+        else:
+            self._counts[topic] += 1
 
     def _remove(self, key: str) -> None:
+        topic, group = _parts(key)
         self._total -= 1
-        awaited = _awaited(key)
-        if awaited is not None:
-            topic, group = awaited
-            self._awaiting[topic].discard(group)
-            self._awaiting_total -= 1
-            if not self._awaiting[topic]:
-                del self._awaiting[topic]
-            return
-        topic_id = _topic_id(key)
-        self._counts[topic_id] -= 1
-        if not self._counts[topic_id]:
-            del self._counts[topic_id]
+        if topic.startswith(_AWAITED):
+            groups = self._awaiting[topic.removeprefix(_AWAITED)]
+            groups.discard(group)
+            if not groups:
+                del self._awaiting[topic.removeprefix(_AWAITED)]
+        else:
+            self._counts[topic] -= 1
+            if not self._counts[topic]:
+                del self._counts[topic]
 
 
 def _key(topic: str, group: str) -> str:
@@ -190,11 +189,7 @@ def _key(topic: str, group: str) -> str:
     return key
 
 
-def _awaited(key: str) -> tuple[str, str] | None:
-    """The topic and the group of a registration whose topic does not exist; None for others."""
+def _parts(key: str) -> tuple[str, str]:
+    """The topic (the hexadecimal id, or the name after :data:`_AWAITED`) and the group of a registration."""
     topic, _, group = key.removeprefix(PREFIX).partition("/")
-    return (topic.removeprefix(_AWAITED), group) if topic.startswith(_AWAITED) else None
-
-
-def _topic_id(key: str) -> UUID:
-    return UUID(hex=key.removeprefix(PREFIX).partition("/")[0])
+    return topic, group

@@ -9,10 +9,11 @@ Invariant: ``topics`` has exactly the topics that some member reads, and ``held`
 from bisect import insort
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from struct import Struct
+from struct import Struct, pack
 from typing import Final, NamedTuple
 
 from penstock.core.coordinators.deadlines import Timer
+from penstock.core.groups.stored import put_string
 from penstock.types import TopicName
 
 OnChange = Callable[[tuple[int, ...]], None]
@@ -20,9 +21,7 @@ OnChange = Callable[[tuple[int, ...]], None]
 
 _HEAD: Final = Struct(">hi")
 """Version and a count."""
-_LENGTH: Final = Struct(">h")
-_COUNT: Final = Struct(">i")
-_NO_USER_DATA: Final = _COUNT.pack(-1)
+_NO_USER_DATA: Final = pack(">i", -1)
 _VERSION: Final = 0
 
 
@@ -124,31 +123,21 @@ class SharedMembers:
 
     def subscription(self, member: SharedMember) -> bytes:
         """The topics of a member, encoded as a Kafka consumer's subscription: version, names, no user data."""
-        return b"".join(
-            (_HEAD.pack(_VERSION, len(member.topics)), *(_text(topic) for topic in member.topics), _NO_USER_DATA)
-        )
+        out = bytearray(_HEAD.pack(_VERSION, len(member.topics)))
+        for topic in member.topics:
+            put_string(out, topic)
+        return bytes(out) + _NO_USER_DATA
 
     def assignment(self, member: SharedMember) -> bytes:
         """The partitions of a member, encoded as a Kafka consumer's assignment."""
         held = {
             topic: partitions for topic in member.topics if (partitions := self.partitions(topic, member.consumer_id))
         }
-        return b"".join(
-            (
-                _HEAD.pack(_VERSION, len(held)),
-                *(_text(topic) + _numbers(partitions) for topic, partitions in held.items()),
-                _NO_USER_DATA,
-            )
-        )
-
-
-def _text(text: str) -> bytes:
-    encoded = text.encode()
-    return _LENGTH.pack(len(encoded)) + encoded
-
-
-def _numbers(numbers: tuple[int, ...]) -> bytes:
-    return Struct(f">i{len(numbers)}i").pack(len(numbers), *numbers)
+        out = bytearray(_HEAD.pack(_VERSION, len(held)))
+        for topic, partitions in held.items():
+            put_string(out, topic)
+            out += pack(f">i{len(partitions)}i", len(partitions), *partitions)
+        return bytes(out) + _NO_USER_DATA
 
 
 def announce(changes: Iterable[Change]) -> None:

@@ -167,8 +167,8 @@ class StoredGroup:
 def offset_record(group_id: GroupId, key: PartitionKey, committed: CommittedOffset | None) -> StateRecord:
     """The record of one commit; its tombstone if ``committed`` is None."""
     out = bytearray(_INT16.pack(_OFFSET_KEY_VERSION))
-    _put_string(out, group_id)
-    _put_string(out, key.topic)
+    put_string(out, group_id)
+    put_string(out, key.topic)
     out += _INT32.pack(key.partition)
     return bytes(out), None if committed is None else _offset_value(committed)
 
@@ -181,7 +181,7 @@ def _offset_value(committed: CommittedOffset) -> bytes:
     out += _INT64.pack(committed.offset)
     if not with_expiry:
         out += _INT32.pack(committed.leader_epoch)
-    _put_string(out, committed.metadata)
+    put_string(out, committed.metadata)
     out += _INT64.pack(committed.commit_ms)
     if with_expiry:
         out += _INT64.pack(committed.expire_ms)
@@ -204,23 +204,23 @@ def _offset_value_with_topic(committed: CommittedOffset, topic_id: TopicId) -> b
 def group_record(group_id: GroupId, group: StoredGroup | None) -> StateRecord:
     """The record of a group; its tombstone if ``group`` is None."""
     key = bytearray(_INT16.pack(_GROUP_KEY_VERSION))
-    _put_string(key, group_id)
+    put_string(key, group_id)
     return bytes(key), None if group is None else _group_value(group)
 
 
 def _group_value(group: StoredGroup) -> bytes:
     out = bytearray(_INT16.pack(_VALUE_VERSION))
-    _put_string(out, group.protocol_type)
+    put_string(out, group.protocol_type)
     out += _INT32.pack(group.generation)
-    _put_string(out, group.protocol)
-    _put_string(out, group.leader_id)
+    put_string(out, group.protocol)
+    put_string(out, group.leader_id)
     out += _INT64.pack(group.state_since_ms)
     out += _INT32.pack(len(group.members))
     for member in group.members:
-        _put_string(out, member.member_id)
-        _put_string(out, member.instance_id)
-        _put_string(out, member.client_id)
-        _put_string(out, member.client_host)
+        put_string(out, member.member_id)
+        put_string(out, member.instance_id)
+        put_string(out, member.client_id)
+        put_string(out, member.client_host)
         out += _INT32.pack(member.rebalance_timeout_ms)
         out += _INT32.pack(member.session_timeout_ms)
         _put_bytes(out, member.subscription)
@@ -313,7 +313,8 @@ def _known_version(reader: Reader, latest: int) -> int:
     return version
 
 
-def _put_string(out: bytearray, text: str | None) -> None:
+def put_string(out: bytearray, text: str | None) -> None:
+    """Append a string with an int16 length; None has the length -1."""
     if text is None:
         out += _INT16.pack(-1)
         return

@@ -14,7 +14,7 @@ def delete_records(partition: Partition, before_offset: int) -> int:
     topic = partition.topic
     if topic.internal:
         raise PenstockError(Reason.INVALID_TOPIC, f"{topic.name} is an internal topic: its records cannot be deleted.")
-    if CleanupPolicy.DELETE not in topic.config.cleanup:
+    if CleanupPolicy.DELETE not in topic.config.log.cleanup:
         raise PenstockError(
             Reason.POLICY_VIOLATION,
             f"Topic {topic.name} keeps the last record of every key. Add 'delete' to its cleanup.policy first.",

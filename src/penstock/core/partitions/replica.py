@@ -48,7 +48,7 @@ class Replica:
         """Take over a change of the topic's settings."""
         self.topic = topic
         self.is_staging = is_staging(topic.name)
-        self.log.reconfigure(topic.config.log_config())
+        self.log.reconfigure(topic.config.log)
 
     @property
     def stable_offset(self) -> int:

@@ -178,10 +178,10 @@ def check_owed(config: TopicConfig, header: BatchHeader, size_bytes: int, now_ms
     """Refuse a batch that a partition would refuse, by its header. The keys of a compacted topic are looked at elsewhere."""
     if size_bytes > config.max_message_bytes:
         raise too_large(size_bytes, config.max_message_bytes)
-    if size_bytes > config.segment_bytes:
+    if size_bytes > config.log.segment_bytes:
         raise PenstockError(
             Reason.RECORD_LIST_TOO_LARGE,
-            f"a batch of {size_bytes} bytes is larger than a segment of {config.segment_bytes}; send smaller "
+            f"a batch of {size_bytes} bytes is larger than a segment of {config.log.segment_bytes}; send smaller "
             "batches or raise segment.bytes",
         )
     if header.attributes & NOT_A_PRODUCERS_BITS:

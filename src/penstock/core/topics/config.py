@@ -56,21 +56,14 @@ class ThrottledReplicas:
 class TopicConfig:
     """The configs that have an effect. A retention of -1 means no limit."""
 
-    cleanup: frozenset[CleanupPolicy]
+    log: LogConfig
+    """The configs of the logs of the topic's partitions, with the retention on the broker's own disk."""
     compression: Compression | None
     """The codec to which batches are recompressed; None keeps the producer's codec."""
     compression_level: int | None
     """None is the codec's default."""
     retention_ms: int
     retention_bytes: int
-    segment_bytes: int
-    segment_ms: int
-    index_interval_bytes: int
-    file_delete_delay_ms: int
-    delete_retention_ms: int
-    min_cleanable_dirty_ratio: float
-    min_compaction_lag_ms: int
-    max_compaction_lag_ms: int
     max_message_bytes: int
     min_insync_replicas: int
     timestamp_type: TimestampType
@@ -80,8 +73,6 @@ class TopicConfig:
     """Whether a replica that may lack acknowledged records may become the leader if no other can."""
     tier_group: GroupId | None = None
     """The group whose committed offsets show what is archived and may be dropped; None if the topic has no tier."""
-    local_retention_ms: int = SAME_AS_RETENTION
-    local_retention_bytes: int = SAME_AS_RETENTION
     throttled_leaders: ThrottledReplicas = ThrottledReplicas()
     throttled_followers: ThrottledReplicas = ThrottledReplicas()
 
@@ -96,33 +87,41 @@ class TopicConfig:
         def number(name: str) -> int:
             return int(text(name))
 
+        tier_group = GroupId(text("penstock.tier.group")) if text("penstock.tier.location") else None
+
+        def local(name: str) -> int:
+            own = number(f"local.{name}")
+            return number(name) if tier_group is None or own == SAME_AS_RETENTION else own
+
         compression = _COMPRESSIONS[text("compression.type")]
         level = None
         if compression in (Compression.GZIP, Compression.LZ4, Compression.ZSTD):
             level = number(f"compression.{compression.name.lower()}.level")
         return cls(
-            cleanup=frozenset(CleanupPolicy(item) for item in split_list(text("cleanup.policy"))),
+            log=LogConfig(
+                segment_bytes=number("segment.bytes"),
+                segment_ms=number("segment.ms"),
+                index_interval_bytes=number("index.interval.bytes"),
+                retention_ms=local("retention.ms"),
+                retention_bytes=local("retention.bytes"),
+                cleanup=frozenset(CleanupPolicy(item) for item in split_list(text("cleanup.policy"))),
+                delete_retention_ms=number("delete.retention.ms"),
+                min_cleanable_dirty_ratio=float(text("min.cleanable.dirty.ratio")),
+                min_compaction_lag_ms=number("min.compaction.lag.ms"),
+                max_compaction_lag_ms=number("max.compaction.lag.ms"),
+                file_delete_delay_ms=number("file.delete.delay.ms"),
+            ),
             compression=compression,
             compression_level=None if compression is Compression.GZIP and level == -1 else level,
             retention_ms=number("retention.ms"),
             retention_bytes=number("retention.bytes"),
-            segment_bytes=number("segment.bytes"),
-            segment_ms=number("segment.ms"),
-            index_interval_bytes=number("index.interval.bytes"),
-            file_delete_delay_ms=number("file.delete.delay.ms"),
-            delete_retention_ms=number("delete.retention.ms"),
-            min_cleanable_dirty_ratio=float(text("min.cleanable.dirty.ratio")),
-            min_compaction_lag_ms=number("min.compaction.lag.ms"),
-            max_compaction_lag_ms=number("max.compaction.lag.ms"),
             max_message_bytes=number("max.message.bytes"),
             min_insync_replicas=number("min.insync.replicas"),
             timestamp_type=TimestampType(text("message.timestamp.type")),
             timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
             timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
             unclean_election=text("unclean.leader.election.enable") == "true",
-            tier_group=GroupId(text("penstock.tier.group")) if text("penstock.tier.location") else None,
-            local_retention_ms=number("local.retention.ms"),
-            local_retention_bytes=number("local.retention.bytes"),
+            tier_group=tier_group,
             throttled_leaders=ThrottledReplicas.parse(text("leader.replication.throttled.replicas")),
             throttled_followers=ThrottledReplicas.parse(text("follower.replication.throttled.replicas")),
         )
@@ -130,27 +129,7 @@ class TopicConfig:
     @property
     def is_compacted(self) -> bool:
         """Whether every record needs a key."""
-        return CleanupPolicy.COMPACT in self.cleanup
-
-    def _kept(self, retention: int, local: int) -> int:
-        """The retention on the broker's own disk."""
-        return retention if self.tier_group is None or local == SAME_AS_RETENTION else local
-
-    def log_config(self) -> LogConfig:
-        """The configuration of the logs of the topic's partitions."""
-        return LogConfig(
-            segment_bytes=self.segment_bytes,
-            segment_ms=self.segment_ms,
-            index_interval_bytes=self.index_interval_bytes,
-            retention_ms=self._kept(self.retention_ms, self.local_retention_ms),
-            retention_bytes=self._kept(self.retention_bytes, self.local_retention_bytes),
-            cleanup=self.cleanup,
-            delete_retention_ms=self.delete_retention_ms,
-            min_cleanable_dirty_ratio=self.min_cleanable_dirty_ratio,
-            min_compaction_lag_ms=self.min_compaction_lag_ms,
-            max_compaction_lag_ms=self.max_compaction_lag_ms,
-            file_delete_delay_ms=self.file_delete_delay_ms,
-        )
+        return self.log.compacts
 
 
 def check_configs(values: Mapping[str, str], defaults: Mapping[str, str]) -> dict[str, str]:
@@ -160,11 +139,11 @@ def check_configs(values: Mapping[str, str], defaults: Mapping[str, str]) -> dic
     """
     plain = {name: _definition(name).check(value) for name, value in values.items()}
     config = TopicConfig.resolve(plain, defaults)
-    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+    least_ms, most_ms = config.log.min_compaction_lag_ms, config.log.max_compaction_lag_ms
+    if least_ms > most_ms:
         raise PenstockError(
             Reason.INVALID_CONFIG,
-            f"min.compaction.lag.ms ({config.min_compaction_lag_ms}) cannot be above max.compaction.lag.ms "
-            f"({config.max_compaction_lag_ms})",
+            f"min.compaction.lag.ms ({least_ms}) cannot be above max.compaction.lag.ms ({most_ms})",
         )
     if config.tier_group is not None:
         _check_tier(config, config.tier_group)

@@ -74,7 +74,7 @@ class Leader:
 
     def open(self) -> None:
         world = LogEnvironment(RealDisk(), FilePool(RealDisk(), 10), SystemClock(), lambda _: None)
-        log = open_log(world, str(self._path), self.topic.config.log_config())
+        log = open_log(world, str(self._path), self.topic.config.log)
         self.partition = lone_partition(self.topic, log, self.flusher)
 
     def once(self, *marks: bytes, search_from: int | list[int] = 0) -> list[list[int] | PenstockError]:

@@ -103,7 +103,7 @@ class Setup:
         self.flusher = ManualFlusher()
         self.disk = FullDisk()
         world = LogEnvironment(self.disk, FilePool(self.disk, 10), SystemClock(), lambda _: None)
-        log = open_log(world, str(path / "0"), topic(configs).config.log_config())
+        log = open_log(world, str(path / "0"), topic(configs).config.log)
         self.partition = lone_partition(topic(configs), log, self.flusher, flush)
         self.done: list[Reason | None] = []
 

@@ -266,7 +266,7 @@ def test_staged_records_that_a_loss_of_power_took_are_dropped_and_told(world) ->
     intended(world, 0, (TOPIC, 0, [world.stage(b"1"), world.stage(b"2")]))
     topic_id = world.broker.topics.require(f"__staging.{SINK}").topic_id
     # As when acknowledged does not mean synced: the staging log has lost its end.
-    world.broker.logs.log(topic_id, 0, world.staging().topic.config.log_config()).truncate_to(1)
+    world.broker.logs.log(topic_id, 0, world.staging().topic.config.log).truncate_to(1)
     world.restart()
     assert world.open().last_batch_id == 0
     assert world.values() == []

@@ -29,7 +29,7 @@ def refused(reason: Reason, *changes: tuple[str, ChangeKind, str | None]) -> str
 
 def test_the_defaults_are_those_of_the_log_and_of_kafka() -> None:
     config = TopicConfig.resolve({}, {})
-    assert config.log_config() == LogConfig()
+    assert config.log == LogConfig()
     assert config.compression is None
     assert not config.is_compacted
     assert config.timestamp_type is TimestampType.CREATE_TIME
@@ -39,7 +39,7 @@ def test_the_defaults_are_those_of_the_log_and_of_kafka() -> None:
 def test_an_override_beats_the_brokers_default_which_beats_the_builtin_one() -> None:
     defaults = {"retention.ms": "10", "segment.ms": "20"}
     config = TopicConfig.resolve({"retention.ms": "30"}, defaults)
-    assert (config.retention_ms, config.segment_ms, config.retention_bytes) == (30, 20, -1)
+    assert (config.retention_ms, config.log.segment_ms, config.retention_bytes) == (30, 20, -1)
 
 
 def test_every_setting_reaches_the_log() -> None:
@@ -56,7 +56,7 @@ def test_every_setting_reaches_the_log() -> None:
         "max.compaction.lag.ms": "1008",
         "file.delete.delay.ms": "1009",
     }
-    assert TopicConfig.resolve(overrides, {}).log_config() == LogConfig(
+    assert TopicConfig.resolve(overrides, {}).log == LogConfig(
         segment_bytes=1001,
         segment_ms=1002,
         index_interval_bytes=1003,
@@ -151,7 +151,7 @@ def test_a_description_lists_every_config_with_all_places_its_value_could_come_f
 def test_an_empty_cleanup_policy_neither_deletes_nor_compacts() -> None:
     emptied = changed({"cleanup.policy": "delete"}, ("cleanup.policy", ChangeKind.SUBTRACT, "delete"))
     assert emptied == {"cleanup.policy": ""}
-    config = TopicConfig.resolve(emptied, {}).log_config()
+    config = TopicConfig.resolve(emptied, {}).log
     assert not config.deletes
     assert not config.compacts
 
@@ -184,7 +184,7 @@ def test_local_retention_decides_what_the_disk_keeps_of_a_topic_with_a_tier(
     values: dict[str, str], kept_ms: int, kept_bytes: int
 ) -> None:
     config = TopicConfig.resolve(check_configs(values, {}), {})
-    assert (config.log_config().retention_ms, config.log_config().retention_bytes) == (kept_ms, kept_bytes)
+    assert (config.log.retention_ms, config.log.retention_bytes) == (kept_ms, kept_bytes)
     assert config.retention_ms == 9, "what the topic promises is not changed by its tier"
 
 
