@@ -115,9 +115,12 @@ class _Elsewhere:
     topic: Topic
     index: int
 
+    def __hash__(self) -> int:
+        return hash((self.topic.name, self.index))
+
     @property
     def stamps(self) -> bool:
-        """Whether its records get the time at which they come there. That is about the time here."""
+        """Whether the leader sets the timestamps of its records, which is about the present time."""
         return self.topic.config.timestamp_type is TimestampType.LOG_APPEND_TIME
 
 
@@ -132,8 +135,7 @@ class Publisher:
         self._broker = broker
         self._flusher = flusher
         self._turns: dict[TopicName, RoundRobin] = {}
-        self._gathered: dict[Partition, list[_Piece]] = {}
-        self._gathered_elsewhere: dict[tuple[TopicName, int], tuple[_Elsewhere, list[_Piece]]] = {}
+        self._gathered: dict[Partition | _Elsewhere, list[_Piece]] = {}
 
     def publish(self, caller: Caller, topic: str, records: Sequence[NewRecord], acks: Acks, done: PublishDone) -> None:
         """Append the records; ``done`` gets the results once ``acks`` is satisfied. PenstockError if all are refused."""
@@ -241,19 +243,19 @@ class Publisher:
                 )
 
     def _gather(self, topic: Topic, index: int, call: _Call, places: list[int]) -> None:
+        partition: Partition | _Elsewhere
         if self._broker.peers.holds(topic, index):
-            self._gather_elsewhere(topic, index, call, places)
-            return
-        try:
-            partition = self._broker.partition(topic.name, index)
-            if call.acks is Acks.ALL:
-                partition.check_in_sync()
-        except PenstockError as error:
-            if error.reason in _ELSEWHERE:
-                self._gather_elsewhere(topic, index, call, places)
-            else:
-                call.refuse(places, error)
-            return
+            partition = _Elsewhere(topic, index)
+        else:
+            try:
+                partition = self._broker.partition(topic.name, index)
+                if call.acks is Acks.ALL:
+                    partition.check_in_sync()
+            except PenstockError as error:
+                if error.reason not in _ELSEWHERE:
+                    call.refuse(places, error)
+                    return
+                partition = _Elsewhere(topic, index)
         call.left += 1
         if not self._gathered:
             self._flusher.gather(self._append_gathered)
@@ -263,31 +265,16 @@ class Publisher:
         else:
             pieces.append((call, places))
 
-    def _gather_elsewhere(self, topic: Topic, index: int, call: _Call, places: list[int]) -> None:
-        call.left += 1
-        if not self._gathered_elsewhere:
-            self._flusher.gather(self._send_gathered)
-        key = topic.name, index
-        if key not in self._gathered_elsewhere:
-            self._gathered_elsewhere[key] = _Elsewhere(topic, index), []
-        self._gathered_elsewhere[key][1].append((call, places))
-
-    def _send_gathered(self) -> None:
-        gathered, self._gathered_elsewhere = self._gathered_elsewhere, {}
-        for partition, pieces in gathered.values():
-            self._append(partition, pieces)
-
     def _append_gathered(self) -> None:
+        broker = self._broker
         gathered, self._gathered = self._gathered, {}
         for partition, pieces in gathered.items():
-            self._append(self._elsewhere_now(partition) if partition.gone else partition, pieces)
-
-    def _elsewhere_now(self, partition: Partition) -> Partition | _Elsewhere:
-        """Another node became the leader in this turn, or the topic was deleted."""
-        broker, topic = self._broker, partition.topic
-        if broker.topics.get_by_id(topic.topic_id) is None:
-            return partition
-        return _Elsewhere(topic, partition.index)
+            target, topic = partition, partition.topic
+            is_gone = isinstance(partition, Partition) and partition.gone
+            if is_gone and broker.topics.get_by_id(topic.topic_id) is not None:
+                # Another node became the leader in this turn.
+                target = _Elsewhere(topic, partition.index)
+            self._append(target, pieces)
 
     def _append(self, partition: Partition | _Elsewhere, pieces: list[_Piece]) -> None:
         """Append the records of one partition in this turn, in as few batches as possible."""

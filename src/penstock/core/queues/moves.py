@@ -9,6 +9,7 @@ copies from the stored offset on, and appends only those that are missing (``Pee
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -53,20 +54,18 @@ def dead_letter_topic(topic: str) -> TopicName:
     return TopicName((DEAD_LETTER_PREFIX + topic)[:TOPIC_NAME_CHARS_MAX])
 
 
+@dataclass(slots=True)
 class _Target:
     """The moves to one partition of one topic."""
 
-    __slots__ = ("failures", "index", "is_asked", "retry_ms", "to_append", "topic")
-
-    def __init__(self, topic: TopicName, index: int) -> None:
-        self.topic: Final = topic
-        self.index: Final = index
-        self.to_append: list[MoveEntry] = []
-        self.retry_ms = 0
-        """Monotonic time of the next attempt."""
-        self.failures = 0
-        self.is_asked = False
-        """Its leader is appending some of them: the others follow in order after its answer."""
+    topic: TopicName
+    index: int
+    to_append: list[MoveEntry] = field(default_factory=list)
+    retry_ms: int = 0
+    """Monotonic time of the next attempt."""
+    failures: int = 0
+    is_asked: bool = False
+    """Its leader is appending some of them: the others follow in order after its answer."""
 
 
 class Mover:

@@ -9,6 +9,7 @@ Invariant: memory is never ahead of the log for longer than a turn. After a fail
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -27,17 +28,15 @@ LED_ELSEWHERE: Final = frozenset({Reason.NOT_LEADER_OR_FOLLOWER, Reason.LEADER_N
 """Another node writes the state now, and this node is about to unload it. The log shows which of the last changes were stored."""
 
 
+@dataclass(slots=True)
 class _Pending:
     """The changes of one turn in one partition of the state topic, and the callers that wait for them."""
 
-    __slots__ = ("blocks", "committed", "facts", "tombstones", "written")
-
-    def __init__(self) -> None:
-        self.facts: dict[bytes, bytes] = {}
-        self.blocks: dict[tuple[QueuePartition, int], None] = {}
-        self.tombstones: dict[bytes, None] = {}
-        self.written: list[StoredDone] = []
-        self.committed: list[StoredDone] = []
+    facts: dict[bytes, bytes] = field(default_factory=dict)
+    blocks: dict[tuple["QueuePartition", int], None] = field(default_factory=dict)
+    tombstones: dict[bytes, None] = field(default_factory=dict)
+    written: list[StoredDone] = field(default_factory=list)
+    committed: list[StoredDone] = field(default_factory=list)
 
 
 class StateLog:
