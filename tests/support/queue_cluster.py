@@ -14,7 +14,7 @@ from penstock.core.topics.names import QUEUE_STATE_TOPIC
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Delete, Event, Subscriber, Unsubscribe
-from penstock.operations.queues import Delivery
+from penstock.operations.queues import Delivery, Lease
 from penstock.runtime.housekeeping import Housekeeping
 from penstock.types import Acks, Gateway
 from tests.support.cluster_nodes import SECONDS_MAX, Cluster, Running, until
@@ -177,15 +177,7 @@ class QueueCluster(Cluster):
     ) -> list[Delivery]:
         """Asked again while the node loads."""
         done: asyncio.Future[list[Delivery]] = asyncio.get_running_loop().create_future()
-        running.broker.queues.lease(
-            topic,
-            group,
-            owner,
-            max_records=max_records,
-            lease_ms=LEASE_MS,
-            wait_ms=wait_ms,
-            done=done.set_result,
-        )
+        running.broker.queues.lease(Lease(topic, group, owner, max_records, LEASE_MS, wait_ms), done.set_result)
         async with asyncio.timeout(SECONDS_MAX):
             return await done
 

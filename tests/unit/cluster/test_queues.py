@@ -20,7 +20,7 @@ from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.core.topics.names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 from penstock.errors import PenstockError, Reason
 from penstock.operations.dead_letters import ALL
-from penstock.operations.queues import WhyState
+from penstock.operations.queues import Consume, WhyState
 from penstock.settings import QueueSettings
 from penstock.types import GroupId, TopicName
 from tests.support.cluster_nodes import SECONDS_MAX, until
@@ -112,9 +112,7 @@ async def test_workers_are_told_when_another_node_works_for_their_group(tmp_path
         first = cluster.nodes[1]
         group = cluster.group_of(first)
         gone: asyncio.Future[Reason] = asyncio.get_running_loop().create_future()
-        first.broker.queues.attach(
-            "t", group, "w", lease_ms=LEASE_MS, credit=10, on_deliver=lambda _: None, on_gone=gone.set_result
-        )
+        first.broker.queues.attach(Consume(10, "t", group, "w", LEASE_MS), lambda _: None, gone.set_result)
         await first.node.hand_over()
         async with asyncio.timeout(SECONDS_MAX):
             assert await gone is Reason.NOT_COORDINATOR

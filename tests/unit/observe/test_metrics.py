@@ -15,6 +15,7 @@ from penstock.meters import Counts
 from penstock.observe import metrics
 from penstock.observe.declared import METRICS, MetricKind
 from penstock.observe.metrics import MetricsText
+from penstock.operations.queues import Lease
 from penstock.types import Gateway, GroupId
 from tests.support.kafka_node import KafkaNode
 from tests.support.kafka_wire import until
@@ -113,7 +114,7 @@ async def test_a_queue_is_told_by_its_own_numbers(node: KafkaNode) -> None:
     await node.create("t", 2)
     await node.append("t", 0, 5)
     queues, taken = node.broker.queues, []
-    queues.lease("t", "g", "w", max_records=3, lease_ms=60_000, wait_ms=0, done=taken.extend)
+    queues.lease(Lease("t", "g", "w", 3, 60_000, 0), taken.extend)
     await until(lambda: taken)
     acked: list[Reason | None] = []
     # Finished above the floor: it is no lag any more, though the floor stands where it stood.

@@ -20,7 +20,7 @@ from penstock.core.groups.requests import (
 from penstock.core.publish import NewRecord
 from penstock.core.topics.topics import NewTopic
 from penstock.metadata.memory import MemoryStore
-from penstock.operations.queues import Delivery
+from penstock.operations.queues import Delivery, Lease
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.ticker import Ticker
 from penstock.settings import LogSettings
@@ -106,9 +106,7 @@ class World:
     def lease(self, lease_ms: int, wait_ms: int = 0) -> list[list[Delivery]]:
         """Where the answer is going to be."""
         answers: list[list[Delivery]] = []
-        self.broker.queues.lease(
-            "orders", GROUP, "a", max_records=1, lease_ms=lease_ms, wait_ms=wait_ms, done=answers.append
-        )
+        self.broker.queues.lease(Lease("orders", GROUP, "a", 1, lease_ms, wait_ms), answers.append)
         # The end of the turn, which hands out what there is.
         self.pass_ms(0)
         return answers

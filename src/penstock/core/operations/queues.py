@@ -32,15 +32,7 @@ def lease(broker: "Broker", asked: queues.Lease, _: Caller, done: Done[tuple[que
     def leased(deliveries: Sequence[queues.Delivery]) -> None:
         done(tuple(deliveries))
 
-    return broker.queues.lease(
-        asked.topic,
-        asked.group,
-        asked.owner,
-        max_records=asked.max_records,
-        lease_ms=asked.lease_ms,
-        wait_ms=asked.wait_ms,
-        done=leased,
-    )
+    return broker.queues.lease(asked, leased)
 
 
 class _Work(NamedTuple):
@@ -70,19 +62,7 @@ def consume(
     def gone(reason: Reason) -> None:
         on_end(PenstockError(reason))
 
-    return _Work(
-        broker.queues.attach(
-            asked.topic,
-            asked.group,
-            asked.owner,
-            lease_ms=asked.lease_ms,
-            credit=asked.credit,
-            on_deliver=on_items,
-            on_gone=gone,
-            in_flight_max=asked.in_flight_max,
-            release_on_detach=asked.release_on_disconnect,
-        )
-    )
+    return _Work(broker.queues.attach(asked, on_items, gone))
 
 
 @begins(queues.Ack)

@@ -20,7 +20,7 @@ from penstock.core.queues.workers import OnDeliver, OnGone, Poll, Worker
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, GROUPS_MAX, QUEUE_OWNER_CHARS_MAX
-from penstock.operations.queues import Delivery, KnownStates, PartitionStatus, PeekedRecord, QueueStatus, Why
+from penstock.operations.queues import Consume, KnownStates, Lease, PartitionStatus, PeekedRecord, QueueStatus, Why
 from penstock.ports import Flusher, Report
 from penstock.settings import QueueSettings
 from penstock.types import GroupId, TopicName
@@ -56,62 +56,39 @@ class Queues:
 
     # -- taking records
 
-    def attach(
-        self,
-        topic: str,
-        group: str,
-        owner: str,
-        *,
-        lease_ms: int,
-        credit: int,
-        on_deliver: OnDeliver,
-        on_gone: OnGone,
-        in_flight_max: int = 0,
-        release_on_detach: bool = False,
-    ) -> Worker:
+    def attach(self, asked: Consume, on_deliver: OnDeliver, on_gone: OnGone) -> Worker:
         """Connect a worker: it gets records as they come, as far as its credit and ``in_flight_max`` allow.
 
         Records that its owner holds and no other open stream of that owner has come first, with the same attempt and expiry.
-        ``in_flight_max`` limits the records that it holds; 0 uses the configured limit. Leases outlive the worker; with
-        ``release_on_detach`` they end with it, and the delivery does not count as an attempt.
+        Leases that are released when it disconnects do not count as attempts.
         """
-        self._check_owner(owner)
-        lease_ms = self._checked_lease_ms(lease_ms)
-        queue = self._require(topic, group)
+        self._check_owner(asked.owner)
+        lease_ms = self._checked_lease_ms(asked.lease_ms)
+        queue = self._require(asked.topic, asked.group)
         worker = Worker(
             queue,
-            owner,
+            asked.owner,
             lease_ms,
-            credit,
-            in_flight_max or self.settings.worker_in_flight,
+            asked.credit,
+            asked.in_flight_max or self.settings.worker_in_flight,
             on_deliver,
             on_gone,
-            releases=release_on_detach,
+            releases=asked.release_on_disconnect,
         )
         queue.dispatcher.add_worker(worker)
         return worker
 
-    def lease(
-        self,
-        topic: str,
-        group: str,
-        owner: str,
-        *,
-        max_records: int,
-        lease_ms: int,
-        wait_ms: int,
-        done: Callable[[list[Delivery]], None],
-    ) -> Callable[[], None]:
-        """Take records once, waiting at most ``wait_ms`` for the first. The leases outlive the caller. Returns what cancels the call."""
-        self._check_owner(owner)
-        lease_ms = self._checked_lease_ms(lease_ms)
-        if max_records < 1:
+    def lease(self, asked: Lease, done: OnDeliver) -> Callable[[], None]:
+        """Take records once. The leases outlive the caller. Returns what cancels the call."""
+        self._check_owner(asked.owner)
+        lease_ms = self._checked_lease_ms(asked.lease_ms)
+        if asked.max_records < 1:
             raise PenstockError(Reason.INVALID_REQUEST, "max_records must be at least 1")
-        queue = self._require(topic, group)
+        queue = self._require(asked.topic, asked.group)
         queue.dispatcher.check_can_lease()
-        poll = Poll(queue, owner, lease_ms, max_records, wait_ms > 0, done)
-        if wait_ms > 0:
-            self._context.deadlines.set(poll.timer, self._context.clock.monotonic_ms() + wait_ms)
+        poll = Poll(queue, asked.owner, lease_ms, asked.max_records, asked.wait_ms > 0, done)
+        if asked.wait_ms > 0:
+            self._context.deadlines.set(poll.timer, self._context.clock.monotonic_ms() + asked.wait_ms)
         queue.dispatcher.add(poll)
         return poll.cancel
 

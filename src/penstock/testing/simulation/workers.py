@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.broker import Broker
 from penstock.errors import PenstockError, Reason
-from penstock.operations.queues import Delivery
+from penstock.operations.queues import Delivery, Lease
 from penstock.testing.simulation.history import History, TopicPartition
 from penstock.testing.simulation.loop import Process
 from penstock.testing.simulation.machine import Machine
@@ -111,15 +111,7 @@ class SimulatedWorker:
         asked_at = self._world.loop.time()
 
         def lease(broker: Broker, answer: Answer) -> None:
-            broker.queues.lease(
-                place.topic,
-                group,
-                self.name,
-                max_records=3,
-                lease_ms=LEASE_MS,
-                wait_ms=_WAIT_MS,
-                done=answer,
-            )
+            broker.queues.lease(Lease(place.topic, group, self.name, 3, LEASE_MS, _WAIT_MS), answer)
 
         for delivery in await self._call(machine, lease):
             self._queue.delivered(self.name, delivery, asked_at)

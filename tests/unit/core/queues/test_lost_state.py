@@ -7,6 +7,7 @@ import pytest
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.queues import upkeep
 from penstock.errors import PenstockError, Reason
+from penstock.operations.queues import Lease
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers, header
 
 
@@ -26,7 +27,7 @@ def test_a_call_whose_lease_cannot_be_written_gets_nothing(world) -> None:
     assert world.lease("x") == []
     world.produce(1)
     answers = []
-    world.queues.lease(TOPIC, GROUP, "a", max_records=1, lease_ms=1000, wait_ms=0, done=answers.append)
+    world.queues.lease(Lease(TOPIC, GROUP, "a", 1, 1000, 0), answers.append)
     world.disk.fail_next("pwritev", errno.ENOSPC)
     world.turn()
     assert answers == [[]]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from penstock.errors import PenstockError, Reason
-from penstock.operations.queues import Delivery
+from penstock.operations.queues import Consume, Delivery
 from tests.unit.core.queues.world import TOPIC, Answers, Owner, World, header
 
 GROUPS = ("g", "h")
@@ -178,16 +178,8 @@ class QueueMachine(RuleBasedStateMachine):
     def attach(self, group: str, owner: str, credit: int, releases: bool) -> None:
         made = Owner(owner)
         self.workers.append((group, made))
-        made.worker = self.world.queues.attach(
-            TOPIC,
-            group,
-            owner,
-            lease_ms=LEASE_MS,
-            credit=credit,
-            on_deliver=made.got.extend,
-            on_gone=made.gone.append,
-            release_on_detach=releases,
-        )
+        consume = Consume(credit, TOPIC, group, owner, LEASE_MS, release_on_disconnect=releases)
+        made.worker = self.world.queues.attach(consume, made.got.extend, made.gone.append)
         made.releases = releases
         self.turn()
 

@@ -8,6 +8,7 @@ from penstock.core.queues.block import FINISHED, UNTOUCHED
 from penstock.core.queues.context import Context
 from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.core.topics.names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
+from penstock.operations.queues import Lease
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers, World
@@ -170,7 +171,7 @@ def test_many_records_that_are_not_to_be_handed_out_hold_a_turn_up_for_a_moment_
     world.produce(5_000, headers=headers)
     world.produce(1)
     got = []
-    world.queues.lease(TOPIC, GROUP, "a", max_records=1, lease_ms=1000, wait_ms=0, done=got.append)
+    world.queues.lease(Lease(TOPIC, GROUP, "a", 1, 1000, 0), got.append)
     world.flusher.gather_all()
     part = world.queues.get(TOPIC, GROUP).partitions[0]
     assert 0 < part.cursor < 1_000

@@ -6,6 +6,7 @@ import pytest
 
 from penstock.core.partitions.delete_records import delete_records
 from penstock.errors import PenstockError, Reason
+from penstock.operations.queues import Lease
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers, World, header
 
 
@@ -95,12 +96,12 @@ def test_a_call_takes_at_most_what_it_asks_for_and_its_leases_stay(world) -> Non
 
 def test_a_call_waits_for_the_first_record_and_not_longer_than_it_says(world) -> None:
     answers = []
-    world.queues.lease(TOPIC, GROUP, "a", max_records=5, lease_ms=1000, wait_ms=500, done=answers.append)
+    world.queues.lease(Lease(TOPIC, GROUP, "a", 5, 1000, 500), answers.append)
     world.turn()
     assert answers == []
     world.produce(2)
     assert [[delivery.offset for delivery in answer] for answer in answers] == [[0, 1]]
-    world.queues.lease(TOPIC, GROUP, "b", max_records=5, lease_ms=1000, wait_ms=500, done=answers.append)
+    world.queues.lease(Lease(TOPIC, GROUP, "b", 5, 1000, 500), answers.append)
     world.advance(499)
     assert len(answers) == 1
     world.advance(1)
@@ -109,7 +110,7 @@ def test_a_call_waits_for_the_first_record_and_not_longer_than_it_says(world) ->
 
 def test_a_cancelled_call_gets_nothing_and_costs_no_attempt(world) -> None:
     answers = []
-    cancel = world.queues.lease(TOPIC, GROUP, "a", max_records=5, lease_ms=1000, wait_ms=500, done=answers.append)
+    cancel = world.queues.lease(Lease(TOPIC, GROUP, "a", 5, 1000, 500), answers.append)
     world.turn()
     target = world.broker.partition(TOPIC, 0)
     world.flusher.turn()
@@ -441,7 +442,7 @@ def test_a_deleted_group_takes_its_queues_along(world) -> None:
 def test_closing_tells_workers_and_calls(world) -> None:
     owner = world.attach()
     answers = []
-    world.queues.lease(TOPIC, GROUP, "b", max_records=5, lease_ms=1000, wait_ms=500, done=answers.append)
+    world.queues.lease(Lease(TOPIC, GROUP, "b", 5, 1000, 500), answers.append)
     world.turn()
     world.broker.close()
     assert owner.gone == [Reason.SHUTTING_DOWN]

@@ -3,7 +3,7 @@
 from penstock.core.coordinators import runtime
 from penstock.core.topics.names import QUEUE_STATE_TOPIC
 from penstock.errors import Reason
-from penstock.operations.queues import Delivery
+from penstock.operations.queues import Delivery, Lease
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers
 
 
@@ -14,7 +14,7 @@ def state_end(world):
 def test_workers_and_calls_that_wait_are_told(world) -> None:
     owner = world.attach("a")
     answers: list[list[Delivery]] = []
-    world.queues.lease(TOPIC, GROUP, "b", max_records=1, lease_ms=1000, wait_ms=60_000, done=answers.append)
+    world.queues.lease(Lease(TOPIC, GROUP, "b", 1, 1000, 60_000), answers.append)
     world.turn()
     assert answers == []
     world.queues.family.unload(0)

@@ -10,7 +10,7 @@ from penstock.core.queues.workers import Worker
 from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.memory import MemoryStore
-from penstock.operations.queues import Delivery
+from penstock.operations.queues import Consume, Delivery, Lease
 from penstock.ports import Flushable
 from penstock.records.builder import build_batch
 from penstock.records.records import Headers, Record
@@ -237,17 +237,8 @@ class World:
         turn: bool = True,
     ) -> Owner:
         owner = Owner(name)
-        owner.worker = self.queues.attach(
-            topic,
-            group,
-            name,
-            lease_ms=lease_ms,
-            credit=credit,
-            on_deliver=owner.got.extend,
-            on_gone=owner.gone.append,
-            in_flight_max=in_flight_max,
-            release_on_detach=release_on_detach,
-        )
+        consume = Consume(credit, topic, group, name, lease_ms, in_flight_max, release_on_detach)
+        owner.worker = self.queues.attach(consume, owner.got.extend, owner.gone.append)
         if turn:
             self.turn()
         return owner
@@ -264,15 +255,7 @@ class World:
     ) -> list[Delivery]:
         """What a call gets at once."""
         answers: list[list[Delivery]] = []
-        self.queues.lease(
-            topic,
-            group,
-            name,
-            max_records=max_records,
-            lease_ms=lease_ms,
-            wait_ms=wait_ms,
-            done=answers.append,
-        )
+        self.queues.lease(Lease(topic, group, name, max_records, lease_ms, wait_ms), answers.append)
         self.turn()
         (answer,) = answers
         return answer
