@@ -19,7 +19,7 @@ from penstock.core.queues.envelope import MAX_ATTEMPTS
 from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.core.topics.names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 from penstock.errors import PenstockError, Reason
-from penstock.operations.dead_letters import ALL
+from penstock.operations.dead_letters import ALL, Redrive
 from penstock.operations.queues import Consume, WhyState
 from penstock.settings import QueueSettings
 from penstock.types import GroupId, TopicName
@@ -289,12 +289,12 @@ async def test_dead_letters_are_redriven_once_though_the_node_that_does_it_stops
         first = cluster.coordinator(REDRIVE_GROUP)
         plan = await _told(first.broker.dead_letters.plan, "t", ALL)
         assert plan.count == count
-        first.broker.dead_letters.redrive(CALLER, "t", ALL, lambda _: None, lambda _: None, rate_per_second=200.0)
+        first.broker.dead_letters.redrive(CALLER, Redrive(0, "t", ALL, 200.0), lambda _: None, lambda _: None)
         await until(lambda: len(cluster.values("t", 0) + cluster.values("t", 1)) > count + 5, "some are back")
         await cluster.leave(first)
         second = await cluster.moved(REDRIVE_GROUP, first)
         done = asyncio.get_running_loop().create_future()
-        second.broker.dead_letters.redrive(CALLER, "t", ALL, lambda _: None, done.set_result)
+        second.broker.dead_letters.redrive(CALLER, Redrive(0, "t", ALL), lambda _: None, done.set_result)
         async with asyncio.timeout(SECONDS_MAX):
             await done
         await until(lambda: len(cluster.values("t", 0) + cluster.values("t", 1)) >= 2 * count, "all are back")

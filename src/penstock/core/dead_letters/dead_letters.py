@@ -22,7 +22,15 @@ from penstock.core.publish import NewRecord
 from penstock.core.queues.moves import DEAD_LETTER_PREFIX, REDRIVE_GROUP, dead_letter_topic
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
-from penstock.operations.dead_letters import NO_LIMIT, DeadLetter, DeadLetterFilter, DeadLetterTopic, RedrivePlan
+from penstock.operations.dead_letters import (
+    DeadLetter,
+    DeadLetterTopic,
+    PlanRedrive,
+    Purge,
+    Redrive,
+    RedrivePlan,
+    ShowDeadLetters,
+)
 from penstock.operations.operation import Action
 from penstock.types import TopicName
 
@@ -61,90 +69,44 @@ class DeadLetters:
         ends = (self._broker.observe(topic.name, index).high_watermark for index in range(topic.partition_count))
         return sum(max(0, end - floor_of(self._broker, topic.name, index)) for index, end in enumerate(ends))
 
-    def show(
-        self,
-        topic: str,
-        wanted: DeadLetterFilter,
-        max_records: int,
-        done: Callable[[list[DeadLetter] | PenstockError], None],
-    ) -> Cancel:
+    def show(self, asked: ShowDeadLetters, done: Callable[[tuple[DeadLetter, ...] | PenstockError], None]) -> Cancel:
         """The selected open dead letters, partition by partition, oldest first. PenstockError if there is no such topic."""
-        self._require(topic)
         found: list[DeadLetter] = []
-        scan = self._scan(topic, wanted, max_records)
-        return self._begin(Reading(scan, found.extend, lambda error: done(found if error is None else error)))
+        scan = self._scan(asked)
+        return self._begin(Reading(scan, found.extend, lambda error: done(tuple(found) if error is None else error)))
 
-    def plan(
-        self,
-        topic: str,
-        wanted: DeadLetterFilter,
-        done: Callable[[RedrivePlan | PenstockError], None],
-        *,
-        max_records: int = NO_LIMIT,
-    ) -> Cancel:
+    def plan(self, asked: PlanRedrive, done: Callable[[RedrivePlan | PenstockError], None]) -> Cancel:
         """Count what a redrive with this filter would move now. PenstockError if there is no such topic."""
-        found = self._require(topic)
-        original = TopicName(found.name.removeprefix(DEAD_LETTER_PREFIX))
+        name = self._require(asked.topic).name
+        original = TopicName(name.removeprefix(DEAD_LETTER_PREFIX))
         counts = ReasonCounts()
 
         def counted(error: PenstockError | None) -> None:
-            done(counts.plan(original, found.name) if error is None else error)
+            done(counts.plan(original, name) if error is None else error)
 
-        return self._begin(Reading(self._scan(topic, wanted, max_records), counts.add, counted))
+        return self._begin(Reading(self._scan(asked), counts.add, counted))
 
-    def redrive(
-        self,
-        caller: Caller,
-        topic: str,
-        wanted: DeadLetterFilter,
-        progress: OnProgress,
-        done: JobDone,
-        *,
-        rate_per_second: float = 0.0,
-        max_records: int = NO_LIMIT,
-    ) -> Cancel:
+    def redrive(self, caller: Caller, asked: Redrive, progress: OnProgress, done: JobDone) -> Cancel:
         """Move dead letters back to the topic that each came from. A rate of 0 means no limit.
 
         PenstockError if that topic does not exist. ``progress`` is called whenever something was done.
         """
-        self._require(topic)
+        self._require(asked.topic)
         # Not from the name of the dead-letter topic, which may be cut.
-        original = topic.removeprefix(DEAD_LETTER_PREFIX)
+        original = asked.topic.removeprefix(DEAD_LETTER_PREFIX)
         if original not in self._broker.topics:
             raise PenstockError(
                 Reason.UNKNOWN_TOPIC_OR_PARTITION,
                 f"Topic {original}, the origin of these dead letters, no longer exists; create it, then redrive them",
             )
-        act = partial(self._move_back, caller)
-        return self._finish(topic, wanted, max_records, act, rate_per_second, progress, done)
-
-    def purge(
-        self,
-        topic: str,
-        wanted: DeadLetterFilter,
-        progress: OnProgress,
-        done: JobDone,
-        *,
-        max_records: int = NO_LIMIT,
-    ) -> Cancel:
-        """Finish dead letters without redriving them."""
-        self._require(topic)
-        return self._finish(topic, wanted, max_records, self._purge, 0.0, progress, done)
-
-    def _finish(
-        self,
-        topic: str,
-        wanted: DeadLetterFilter,
-        max_records: int,
-        act: Callable[[list[DeadLetter], Finishing], None],
-        rate_per_second: float,
-        progress: OnProgress,
-        done: JobDone,
-    ) -> Cancel:
-        if rate_per_second < 0:
+        if asked.rate_per_second < 0:
             raise PenstockError(Reason.INVALID_REQUEST, "A rate must be a number per second, or 0 for no limit")
-        make_scan = partial(self._scan, topic, wanted, max_records)
-        return self._begin(Finishing(make_scan, act, rate_per_second=rate_per_second, progress=progress, done=done))
+        act = partial(self._move_back, caller)
+        return self._begin(Finishing(partial(self._scan, asked), act, asked.rate_per_second, progress, done))
+
+    def purge(self, asked: Purge, progress: OnProgress, done: JobDone) -> Cancel:
+        """Finish dead letters without redriving them."""
+        return self._begin(Finishing(partial(self._scan, asked), self._purge, 0.0, progress, done))
 
     def _move_back(self, caller: Caller, letters: list[DeadLetter], job: Finishing) -> None:
         broker = self._broker
@@ -190,8 +152,8 @@ class DeadLetters:
             )
         return found
 
-    def _scan(self, topic: str, wanted: DeadLetterFilter, count_max: int) -> Scan:
-        return Scan(self._broker, self._broker.topics.require(dead_letter_topic(topic)), wanted, count_max)
+    def _scan(self, asked: ShowDeadLetters | PlanRedrive | Redrive | Purge) -> Scan:
+        return Scan(self._broker, self._require(asked.topic), asked.wanted, asked.max_records)
 
     # -- jobs
 

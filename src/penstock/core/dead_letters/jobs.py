@@ -64,7 +64,6 @@ class Finishing:
         self,
         make_scan: Callable[[], Scan],
         act: Callable[[list[DeadLetter], "Finishing"], None],
-        *,
         rate_per_second: float,
         progress: OnProgress,
         done: JobDone,

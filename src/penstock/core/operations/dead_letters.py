@@ -33,11 +33,7 @@ def show(
     done: Done[tuple[dead_letters.DeadLetter, ...]],
 ) -> Cancel | None:
     """Those that are open."""
-
-    def shown(found: list[dead_letters.DeadLetter] | PenstockError) -> None:
-        done(found if isinstance(found, PenstockError) else tuple(found))
-
-    return broker.dead_letters.show(asked.topic, asked.wanted, asked.max_records, shown)
+    return broker.dead_letters.show(asked, done)
 
 
 @begins(dead_letters.PlanRedrive)
@@ -45,7 +41,7 @@ def plan(
     broker: "Broker", asked: dead_letters.PlanRedrive, _: Caller, done: Done[dead_letters.RedrivePlan]
 ) -> Cancel | None:
     """Nothing is moved."""
-    return broker.dead_letters.plan(asked.topic, asked.wanted, done, max_records=asked.max_records)
+    return broker.dead_letters.plan(asked, done)
 
 
 class _Job:
@@ -83,15 +79,7 @@ def redrive(
 ) -> Flow:
     """Move them, at a rate."""
     job = _Job(on_items, on_end)
-    job.cancel = broker.dead_letters.redrive(
-        caller,
-        asked.topic,
-        asked.wanted,
-        job.progressed,
-        job.finished,
-        rate_per_second=asked.rate_per_second,
-        max_records=asked.max_records,
-    )
+    job.cancel = broker.dead_letters.redrive(caller, asked, job.progressed, job.finished)
     return job
 
 
@@ -99,7 +87,5 @@ def redrive(
 def purge(broker: "Broker", asked: dead_letters.Purge, _: Caller, on_items: OnItems[Progress], on_end: OnEnd) -> Flow:
     """Finish them."""
     job = _Job(on_items, on_end)
-    job.cancel = broker.dead_letters.purge(
-        asked.topic, asked.wanted, job.progressed, job.finished, max_records=asked.max_records
-    )
+    job.cancel = broker.dead_letters.purge(asked, job.progressed, job.finished)
     return job

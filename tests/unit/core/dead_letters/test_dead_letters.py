@@ -9,7 +9,7 @@ from penstock.core.queues.moves import dead_letter_topic
 from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import TOPIC_NAME_CHARS_MAX
-from penstock.operations.dead_letters import DeadLetterFilter, Redrive
+from penstock.operations.dead_letters import DeadLetterFilter, PlanRedrive, Redrive
 from penstock.operations.operation import Action
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
@@ -293,7 +293,7 @@ def test_a_dead_letter_whose_own_deadline_has_passed_stays_open(world) -> None:
 
 def test_a_topic_without_dead_letters_and_one_that_is_gone(world) -> None:
     with pytest.raises(PenstockError, match=r"Topic nobody has no dead letters: there is no topic dlq\.nobody"):
-        world.letters.plan("nobody", DeadLetterFilter(), ignore)
+        world.letters.plan(PlanRedrive("nobody", DeadLetterFilter()), ignore)
     world.die()
     finish(world.broker.topics.delete(TOPIC))
     with pytest.raises(PenstockError, match="no longer exists; create it, then redrive them") as refused:
@@ -306,7 +306,7 @@ def test_a_topic_without_dead_letters_and_one_that_is_gone(world) -> None:
 def test_the_name_of_the_dead_letter_topic_will_do_too(world) -> None:
     world.die()
     found = []
-    world.letters.plan(DEAD, DeadLetterFilter(), found.append)
+    world.letters.plan(PlanRedrive(DEAD, DeadLetterFilter()), found.append)
     assert (found[0].topic, found[0].count) == (TOPIC, 1)
 
 
@@ -332,7 +332,7 @@ def test_dead_letters_of_a_topic_with_the_longest_name_find_back(world) -> None:
         finish(world.broker.topics.create(NewTopic(each, 1)))
     world.append(dead, 0, Record(0, 1, b"k", b"v", (("original_topic", name.encode()),)))
     job = Job()
-    world.letters.redrive(CALLER, name, DeadLetterFilter(), ignore, job.done)
+    world.letters.redrive(CALLER, Redrive(0, name, DeadLetterFilter()), ignore, job.done)
     world.finish(job)
     assert [record.value for record in read_all(world.broker.partition(name, 0))] == [b"v"]
 

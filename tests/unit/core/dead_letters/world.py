@@ -6,7 +6,18 @@ from dataclasses import dataclass, field
 from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError
-from penstock.operations.dead_letters import ALL, NO_LIMIT, DeadLetter, DeadLetterFilter, Progress, RedrivePlan
+from penstock.operations.dead_letters import (
+    ALL,
+    NO_LIMIT,
+    DeadLetter,
+    DeadLetterFilter,
+    PlanRedrive,
+    Progress,
+    Purge,
+    Redrive,
+    RedrivePlan,
+    ShowDeadLetters,
+)
 from penstock.records.builder import build_batch
 from penstock.records.records import Headers, Record
 from penstock.types import Gateway
@@ -82,9 +93,7 @@ class DeadLetterWorld(World):
 
     def redrive(self, wanted: DeadLetterFilter = ALL, *, rate: float = 0.0, most: int = NO_LIMIT) -> Job:
         job = Job()
-        job.cancel = self.letters.redrive(
-            CALLER, TOPIC, wanted, job.told.append, job.done, rate_per_second=rate, max_records=most
-        )
+        job.cancel = self.letters.redrive(CALLER, Redrive(0, TOPIC, wanted, rate, most), job.told.append, job.done)
         return job
 
     def redriven(self, wanted: DeadLetterFilter = ALL, *, most: int = NO_LIMIT) -> Progress:
@@ -95,7 +104,7 @@ class DeadLetterWorld(World):
 
     def purged(self, wanted: DeadLetterFilter = ALL, *, most: int = NO_LIMIT) -> Progress:
         job = Job()
-        self.letters.purge(TOPIC, wanted, job.told.append, job.done, max_records=most)
+        self.letters.purge(Purge(0, TOPIC, wanted, most), job.told.append, job.done)
         self.finish(job)
         assert isinstance(job.result, Progress), job.result
         return job.result
@@ -109,19 +118,19 @@ class DeadLetterWorld(World):
 
     def plan(self, wanted: DeadLetterFilter = ALL, most: int = NO_LIMIT) -> RedrivePlan:
         found: list[RedrivePlan | PenstockError] = []
-        self.letters.plan(TOPIC, wanted, found.append, max_records=most)
+        self.letters.plan(PlanRedrive(TOPIC, wanted, most), found.append)
         self.turns()
         (plan,) = found
         assert isinstance(plan, RedrivePlan)
         return plan
 
     def shown(self, wanted: DeadLetterFilter = ALL, most: int = 100) -> list[DeadLetter]:
-        found: list[list[DeadLetter] | PenstockError] = []
-        self.letters.show(TOPIC, wanted, most, found.append)
+        found: list[tuple[DeadLetter, ...] | PenstockError] = []
+        self.letters.show(ShowDeadLetters(TOPIC, wanted, most), found.append)
         self.turns()
         (letters,) = found
-        assert isinstance(letters, list), letters
-        return letters
+        assert isinstance(letters, tuple), letters
+        return list(letters)
 
     def open_count(self) -> int:
         (topic,) = self.letters.topics()
