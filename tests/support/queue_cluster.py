@@ -14,7 +14,7 @@ from penstock.core.topics.names import QUEUE_STATE_TOPIC
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Delete, Event, Subscriber, Unsubscribe
-from penstock.operations.queues import Delivery, Lease
+from penstock.operations.queues import Ack, Delivery, Lease, Nack
 from penstock.runtime.housekeeping import Housekeeping
 from penstock.types import Acks, Gateway
 from tests.support.cluster_nodes import SECONDS_MAX, Cluster, Running, until
@@ -183,13 +183,15 @@ class QueueCluster(Cluster):
 
     async def ack(self, running: Running, group: str, taken: Sequence[Delivery], owner: str = OWNER) -> None:
         for item in taken:
-            await self._said(running.broker.queues.ack, item.topic, group, owner, item.partition, [item.offset])
+            await self._said(running.broker.queues.ack, Ack(item.topic, group, owner, item.partition, [item.offset]))
 
     async def nack(
         self, running: Running, group: str, taken: Sequence[Delivery], why: str = "bad", owner: str = OWNER
     ) -> None:
         for item in taken:
-            await self._said(running.broker.queues.nack, item.topic, group, owner, item.partition, item.offset, why)
+            await self._said(
+                running.broker.queues.nack, Nack(item.topic, group, owner, item.partition, [item.offset], why)
+            )
 
     @staticmethod
     async def _said(say: Callable[..., None], *said: Any) -> None:

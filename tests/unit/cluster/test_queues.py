@@ -19,7 +19,7 @@ from penstock.core.queues.envelope import MAX_ATTEMPTS
 from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.core.topics.names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 from penstock.errors import PenstockError, Reason
-from penstock.operations.dead_letters import ALL, Redrive
+from penstock.operations.dead_letters import ALL, PlanRedrive, Redrive, ShowDeadLetters
 from penstock.operations.queues import Consume, WhyState
 from penstock.settings import QueueSettings
 from penstock.types import GroupId, TopicName
@@ -287,7 +287,7 @@ async def test_dead_letters_are_redriven_once_though_the_node_that_does_it_stops
         dead = lambda: cluster.values("dlq.t", 0) + cluster.values("dlq.t", 1)  # noqa: E731
         await until(lambda: len(dead()) == count, "all are dead letters")
         first = cluster.coordinator(REDRIVE_GROUP)
-        plan = await _told(first.broker.dead_letters.plan, "t", ALL)
+        plan = await _told(first.broker.dead_letters.plan, PlanRedrive("t", ALL))
         assert plan.count == count
         first.broker.dead_letters.redrive(CALLER, Redrive(0, "t", ALL, 200.0), lambda _: None, lambda _: None)
         await until(lambda: len(cluster.values("t", 0) + cluster.values("t", 1)) > count + 5, "some are back")
@@ -300,7 +300,7 @@ async def test_dead_letters_are_redriven_once_though_the_node_that_does_it_stops
         await until(lambda: len(cluster.values("t", 0) + cluster.values("t", 1)) >= 2 * count, "all are back")
         values = sorted(int(value) for value in cluster.values("t", 0) + cluster.values("t", 1))
         assert values == sorted([*range(count), *range(count)])
-        assert (await _told(second.broker.dead_letters.plan, "t", ALL)).count == 0
+        assert (await _told(second.broker.dead_letters.plan, PlanRedrive("t", ALL))).count == 0
 
 
 async def _told(ask: Callable[..., object], *said: object) -> Any:
@@ -321,10 +321,10 @@ async def test_dead_letters_are_shown_on_a_node_that_has_no_copy_of_them(tmp_pat
         await cluster.create("t", (elsewhere,), min_insync_replicas="1")
         await cluster.create("dlq.t", (elsewhere,), min_insync_replicas="1")
         places(await cluster.publish(coordinator, "dlq.t", [b"a", b"b"]))
-        shown = await _told(coordinator.broker.dead_letters.show, "t", ALL, 10)
+        shown = await _told(coordinator.broker.dead_letters.show, ShowDeadLetters("t", ALL, 10))
         assert [letter.value for letter in shown] == [b"a", b"b"]
         with pytest.raises(PenstockError) as refused:
-            await _told(cluster.others(coordinator)[0].broker.dead_letters.show, "t", ALL, 10)
+            await _told(cluster.others(coordinator)[0].broker.dead_letters.show, ShowDeadLetters("t", ALL, 10))
         assert refused.value.reason is Reason.NOT_COORDINATOR
 
 

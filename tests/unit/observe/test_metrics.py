@@ -15,7 +15,7 @@ from penstock.meters import Counts
 from penstock.observe import metrics
 from penstock.observe.declared import METRICS, MetricKind
 from penstock.observe.metrics import MetricsText
-from penstock.operations.queues import Lease
+from penstock.operations.queues import Ack, Lease, Nack
 from penstock.types import Gateway, GroupId
 from tests.support.kafka_node import KafkaNode
 from tests.support.kafka_wire import until
@@ -118,8 +118,8 @@ async def test_a_queue_is_told_by_its_own_numbers(node: KafkaNode) -> None:
     await until(lambda: taken)
     acked: list[Reason | None] = []
     # Finished above the floor: it is no lag any more, though the floor stands where it stood.
-    queues.ack("t", "g", "w", 0, [1], acked.append)
-    queues.nack("t", "g", "w", 0, 2, "bad luck", acked.append)
+    queues.ack(Ack("t", "g", "w", 0, [1]), acked.append)
+    queues.nack(Nack("t", "g", "w", 0, [2], "bad luck"), acked.append)
     await until(lambda: len(acked) == 2)
     node.clock.advance(4000)
     found = await scrape(MetricsText(node.broker))

@@ -68,46 +68,28 @@ def consume(
 @begins(queues.Ack)
 def ack(broker: "Broker", asked: queues.Ack, _: Caller, done: Done[None]) -> Cancel | None:
     """All of them or none."""
-    broker.queues.ack(asked.topic, asked.group, asked.owner, asked.partition, asked.offsets, told_reason(done))
+    broker.queues.ack(asked, told_reason(done))
     return None
 
 
 @begins(queues.AckUpTo)
 def ack_up_to(broker: "Broker", asked: queues.AckUpTo, _: Caller, done: Done[None]) -> Cancel | None:
     """Every record that the worker holds, up to this one."""
-    broker.queues.ack_cumulative(
-        asked.topic, asked.group, asked.owner, asked.partition, asked.offset, told_reason(done)
-    )
+    broker.queues.ack_up_to(asked, told_reason(done))
     return None
 
 
 @begins(queues.Nack)
 def nack(broker: "Broker", asked: queues.Nack, _: Caller, done: Done[None]) -> Cancel | None:
     """All of them or none."""
-    broker.queues.nack(
-        asked.topic,
-        asked.group,
-        asked.owner,
-        asked.partition,
-        asked.offsets,
-        asked.reason,
-        told_reason(done),
-    )
+    broker.queues.nack(asked, told_reason(done))
     return None
 
 
 @begins(queues.Extend)
 def extend(broker: "Broker", asked: queues.Extend, _: Caller, done: Done[None]) -> Cancel | None:
     """All of them or none."""
-    broker.queues.extend(
-        asked.topic,
-        asked.group,
-        asked.owner,
-        asked.partition,
-        asked.offsets,
-        asked.lease_ms,
-        told_reason(done),
-    )
+    broker.queues.extend(asked, told_reason(done))
     return None
 
 

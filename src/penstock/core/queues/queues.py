@@ -20,7 +20,19 @@ from penstock.core.queues.workers import OnDeliver, OnGone, Poll, Worker
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, GROUPS_MAX, QUEUE_OWNER_CHARS_MAX
-from penstock.operations.queues import Consume, KnownStates, Lease, PartitionStatus, PeekedRecord, QueueStatus, Why
+from penstock.operations.queues import (
+    Ack,
+    AckUpTo,
+    Consume,
+    Extend,
+    KnownStates,
+    Lease,
+    Nack,
+    PartitionStatus,
+    PeekedRecord,
+    QueueStatus,
+    Why,
+)
 from penstock.ports import Flusher, Report
 from penstock.settings import QueueSettings
 from penstock.types import GroupId, TopicName
@@ -94,56 +106,38 @@ class Queues:
 
     # -- what workers say about records
 
-    def ack(self, topic: str, group: str, owner: str, partition: int, offsets: Sequence[int], done: StoredDone) -> None:
-        """Finish these records. With NOT_LEASE_OWNER or NOT_IN_FLIGHT nothing has changed."""
-        queue = self._existing(topic, group)
-        part = partition_of(queue, partition)
-        finish_leased(queue, part, leased_runs(part, owner, offsets), done)
+    def ack(self, asked: Ack, done: StoredDone) -> None:
+        """Finish records. With NOT_LEASE_OWNER or NOT_IN_FLIGHT nothing has changed."""
+        queue = self._existing(asked.topic, asked.group)
+        part = partition_of(queue, asked.partition)
+        finish_leased(queue, part, leased_runs(part, asked.owner, asked.offsets), done)
 
-    def ack_cumulative(self, topic: str, group: str, owner: str, partition: int, offset: int, done: StoredDone) -> None:
-        """Finish every record that this owner holds in the partition up to this one, which must be one of them."""
-        queue = self._existing(topic, group)
-        part = partition_of(queue, partition)
-        leased_runs(part, owner, (offset,))
-        held = [each for each in part.held_by(owner) if each <= offset]
+    def ack_up_to(self, asked: AckUpTo, done: StoredDone) -> None:
+        """Finish every record that the owner holds in the partition up to this one, which must be one of them."""
+        queue = self._existing(asked.topic, asked.group)
+        part = partition_of(queue, asked.partition)
+        leased_runs(part, asked.owner, (asked.offset,))
+        held = [offset for offset in part.held_by(asked.owner) if offset <= asked.offset]
         finish_leased(queue, part, list(runs_of(held)), done)
 
-    def nack(
-        self,
-        topic: str,
-        group: str,
-        owner: str,
-        partition: int,
-        offset: int | Sequence[int],
-        reason: str,
-        done: StoredDone,
-    ) -> None:
+    def nack(self, asked: Nack, done: StoredDone) -> None:
         """Return records that failed: each is delivered again after its backoff, or becomes a dead letter."""
-        queue = self._existing(topic, group)
-        part = partition_of(queue, partition)
-        offsets = [offset] if isinstance(offset, int) else sorted(set(offset))
-        leased_runs(part, owner, offsets)
-        reason = reason[:NACK_REASON_CHARS_MAX]
-        for each in offsets:
-            queue.failures.fail(part, each, reason, backs_off=True)
+        queue = self._existing(asked.topic, asked.group)
+        part = partition_of(queue, asked.partition)
+        offsets = sorted(set(asked.offsets))
+        leased_runs(part, asked.owner, offsets)
+        reason = asked.reason[:NACK_REASON_CHARS_MAX]
+        for offset in offsets:
+            queue.failures.fail(part, offset, reason, backs_off=True)
         self._context.meters.nacks.add((*queue.labels, reason), len(offsets))
         when_stored(queue, part, offsets, done)
 
-    def extend(
-        self,
-        topic: str,
-        group: str,
-        owner: str,
-        partition: int,
-        offset: int | Sequence[int],
-        lease_ms: int,
-        done: StoredDone,
-    ) -> None:
+    def extend(self, asked: Extend, done: StoredDone) -> None:
         """Renew the leases of records: they end ``lease_ms`` from now."""
-        lease_ms = self._checked_lease_ms(lease_ms)
-        queue = self._existing(topic, group)
-        part = partition_of(queue, partition)
-        runs = leased_runs(part, owner, (offset,) if isinstance(offset, int) else offset)
+        lease_ms = self._checked_lease_ms(asked.lease_ms)
+        queue = self._existing(asked.topic, asked.group)
+        part = partition_of(queue, asked.partition)
+        runs = leased_runs(part, asked.owner, asked.offsets)
         until_ms = self._context.clock.now_ms() + lease_ms
         for number, start, stop in runs:
             block = part.blocks[number]

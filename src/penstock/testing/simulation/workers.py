@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.broker import Broker
 from penstock.errors import PenstockError, Reason
-from penstock.operations.queues import Delivery, Lease
+from penstock.operations.queues import Ack, Delivery, Lease, Nack
 from penstock.testing.simulation.history import History, TopicPartition
 from penstock.testing.simulation.loop import Process
 from penstock.testing.simulation.machine import Machine
@@ -128,7 +128,7 @@ class SimulatedWorker:
         place, group, offset = self._queue.place, self._queue.group, delivery.offset
 
         def ack(broker: Broker, answer: Answer) -> None:
-            broker.queues.ack(place.topic, group, self.name, place.partition, [offset], answer)
+            broker.queues.ack(Ack(place.topic, group, self.name, place.partition, [offset]), answer)
 
         self._queue.perhaps_acked.add(offset)
         found: Reason | None = await self._call(machine, ack)
@@ -140,7 +140,7 @@ class SimulatedWorker:
         place, group, offset = self._queue.place, self._queue.group, delivery.offset
 
         def nack(broker: Broker, answer: Answer) -> None:
-            broker.queues.nack(place.topic, group, self.name, place.partition, offset, "no", answer)
+            broker.queues.nack(Nack(place.topic, group, self.name, place.partition, [offset], "no"), answer)
 
         found = await self._call(machine, nack)
         self._world.history.note("nack", self.name, place, offset, found)

@@ -7,7 +7,7 @@ import pytest
 from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.queues import upkeep
 from penstock.errors import PenstockError, Reason
-from penstock.operations.queues import Lease
+from penstock.operations.queues import Ack, Lease
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers, header
 
 
@@ -89,7 +89,7 @@ def test_a_disk_that_fails_to_sync_refuses_everything_until_the_restart_and_keep
     status = world.queues.status(TOPIC, GROUP).partitions[0]
     assert status.finished_above_floor >= 1
     answers = Answers()
-    world.queues.ack(TOPIC, GROUP, "a", 0, [0], answers)
+    world.queues.ack(Ack(TOPIC, GROUP, "a", 0, [0]), answers)
     world.turn()
     assert answers.reason is None
 

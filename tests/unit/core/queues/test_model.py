@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from penstock.errors import PenstockError, Reason
-from penstock.operations.queues import Consume, Delivery
+from penstock.operations.queues import Ack, Consume, Delivery, Extend, Nack
 from tests.unit.core.queues.world import TOPIC, Answers, Owner, World, header
 
 GROUPS = ("g", "h")
@@ -64,7 +64,7 @@ class Sent:
 
 
 @dataclass
-class Ack:
+class SentAck:
     """An ack on its way."""
 
     places: list[Place]
@@ -79,7 +79,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.sent: list[list[Sent]] = [[] for _ in range(PARTITIONS)]
         self.known: dict[Place, Known] = {}
         self.workers: list[tuple[str, Owner]] = []
-        self.acks: list[Ack] = []
+        self.acks: list[SentAck] = []
 
     def teardown(self) -> None:
         try:
@@ -239,10 +239,10 @@ class QueueMachine(RuleBasedStateMachine):
         self.send_ack([place for place in self.held(first[0], owner) if place[1] == first[1]], owner, turn)
 
     def send_ack(self, places: list[Place], owner: str, turn: bool) -> None:
-        ack = Ack(places)
+        ack = SentAck(places)
         group, partition, _ = places[0]
         try:
-            self.world.queues.ack(TOPIC, group, owner, partition, [p[2] for p in places], ack.answers)
+            self.world.queues.ack(Ack(TOPIC, group, owner, partition, [p[2] for p in places]), ack.answers)
         except PenstockError as error:
             # Only a loss of power can have taken a lease that the model knows of, or an ack that was not answered.
             assert self.lost_power or any(self.of(place).perhaps_acked for place in places), (places, error.text)
@@ -268,7 +268,7 @@ class QueueMachine(RuleBasedStateMachine):
         owner = known.owner
         assert owner is not None
         try:
-            self.world.queues.nack(TOPIC, group, owner, partition, offset, "failed", answers)
+            self.world.queues.nack(Nack(TOPIC, group, owner, partition, [offset], "failed"), answers)
         except PenstockError:
             assert self.lost_power or known.perhaps_acked
             known.owner = None
@@ -288,7 +288,7 @@ class QueueMachine(RuleBasedStateMachine):
         owner = known.owner
         assert owner is not None
         try:
-            self.world.queues.extend(TOPIC, group, owner, partition, offset, 2 * LEASE_MS, answers)
+            self.world.queues.extend(Extend(TOPIC, group, owner, partition, [offset], 2 * LEASE_MS), answers)
         except PenstockError:
             assert self.lost_power or known.perhaps_acked
             known.owner = None

@@ -4,6 +4,7 @@ import pytest
 
 from penstock.core.groups.commits import OFFSET_MAX
 from penstock.errors import PenstockError, Reason
+from penstock.operations.queues import Ack
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers
 
 
@@ -14,7 +15,7 @@ def test_a_commit_from_outside_forward_finishes_what_lies_below(world) -> None:
     status = world.queues.status(TOPIC, GROUP).partitions[0]
     assert (status.floor, status.leased) == (3, 2)
     with pytest.raises(PenstockError) as refused:
-        world.queues.ack(TOPIC, GROUP, "a", 0, [1], Answers())
+        world.queues.ack(Ack(TOPIC, GROUP, "a", 0, [1]), Answers())
     assert refused.value.reason is Reason.NOT_IN_FLIGHT
     assert world.ack("a", 3, 4).reason is None
     assert world.committed() == 5

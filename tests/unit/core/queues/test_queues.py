@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.partitions.delete_records import delete_records
 from penstock.errors import PenstockError, Reason
-from penstock.operations.queues import Lease
+from penstock.operations.queues import Ack, AckUpTo, Extend, Lease
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers, World, header
 
 
@@ -167,16 +167,16 @@ def test_only_the_owner_may_ack_and_all_or_nothing(world) -> None:
     world.lease("b", max_records=1)
     done = Answers()
     ack = world.queues.ack
-    assert reason_of(ack, TOPIC, GROUP, "b", 0, [0], done) is Reason.NOT_LEASE_OWNER
-    assert reason_of(ack, TOPIC, GROUP, "a", 0, [0, 1, 2], done) is Reason.NOT_LEASE_OWNER
-    assert reason_of(ack, TOPIC, GROUP, "a", 0, [0, 3], done) is Reason.NOT_IN_FLIGHT
-    assert reason_of(ack, TOPIC, GROUP, "a", 0, [9], done) is Reason.NOT_IN_FLIGHT
-    assert reason_of(ack, TOPIC, GROUP, "a", 7, [0], done) is Reason.UNKNOWN_TOPIC_OR_PARTITION
-    assert reason_of(ack, TOPIC, "nobody", "a", 0, [0], done) is Reason.NOT_IN_FLIGHT
+    assert reason_of(ack, Ack(TOPIC, GROUP, "b", 0, [0]), done) is Reason.NOT_LEASE_OWNER
+    assert reason_of(ack, Ack(TOPIC, GROUP, "a", 0, [0, 1, 2]), done) is Reason.NOT_LEASE_OWNER
+    assert reason_of(ack, Ack(TOPIC, GROUP, "a", 0, [0, 3]), done) is Reason.NOT_IN_FLIGHT
+    assert reason_of(ack, Ack(TOPIC, GROUP, "a", 0, [9]), done) is Reason.NOT_IN_FLIGHT
+    assert reason_of(ack, Ack(TOPIC, GROUP, "a", 7, [0]), done) is Reason.UNKNOWN_TOPIC_OR_PARTITION
+    assert reason_of(ack, Ack(TOPIC, "nobody", "a", 0, [0]), done) is Reason.NOT_IN_FLIGHT
     assert done.waits
     assert world.ack("a", 0, 1).reason is None
     with pytest.raises(PenstockError, match=rf"penstock why {TOPIC}/0@0 --group {GROUP}\b.*GET /v1/why") as refused:
-        ack(TOPIC, GROUP, "a", 0, [0], done)
+        ack(Ack(TOPIC, GROUP, "a", 0, [0]), done)
     assert refused.value.reason is Reason.NOT_IN_FLIGHT
 
 
@@ -186,12 +186,12 @@ def test_a_cumulative_ack_takes_what_the_owner_holds_below_and_no_others(world) 
     world.lease("b", max_records=1)
     world.lease("a", max_records=2)
     done = Answers()
-    world.queues.ack_cumulative(TOPIC, GROUP, "a", 0, 3, done)
+    world.queues.ack_up_to(AckUpTo(TOPIC, GROUP, "a", 0, 3), done)
     world.turn()
     assert done.reason is None
     status = world.queues.status(TOPIC, GROUP).partitions[0]
     assert (status.floor, status.leased, status.finished_above_floor) == (2, 2, 1)
-    refused = reason_of(world.queues.ack_cumulative, TOPIC, GROUP, "a", 0, 2, Answers())
+    refused = reason_of(world.queues.ack_up_to, AckUpTo(TOPIC, GROUP, "a", 0, 2), Answers())
     assert refused is Reason.NOT_LEASE_OWNER
 
 
@@ -220,7 +220,7 @@ def test_an_extended_lease_lasts_longer(world) -> None:
     world.lease("a", lease_ms=1000)
     world.advance(900)
     done = Answers()
-    world.queues.extend(TOPIC, GROUP, "a", 0, 0, 1000, done)
+    world.queues.extend(Extend(TOPIC, GROUP, "a", 0, [0], 1000), done)
     world.turn()
     assert done.reason is None
     world.advance(999)
@@ -242,7 +242,7 @@ def test_a_lease_that_runs_out_is_delivered_again_without_anyone_asking(world) -
     (again,) = other.got
     assert (again.attempts, again.last_error) == (2, "ack_timeout")
     assert owner.offsets == [0]
-    assert reason_of(world.queues.ack, TOPIC, GROUP, "a", 0, [0], Answers()) is Reason.NOT_LEASE_OWNER
+    assert reason_of(world.queues.ack, Ack(TOPIC, GROUP, "a", 0, [0]), Answers()) is Reason.NOT_LEASE_OWNER
 
 
 def test_a_lease_that_ran_out_goes_back_to_its_owner_when_nobody_else_is_there(world) -> None:

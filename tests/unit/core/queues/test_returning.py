@@ -6,7 +6,7 @@ import pytest
 
 from penstock.core.queues import workers
 from penstock.errors import PenstockError, Reason
-from penstock.operations.queues import Delivery
+from penstock.operations.queues import Ack, Delivery
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers, World, header
 
 
@@ -239,7 +239,7 @@ def test_a_stream_that_releases_hands_its_leases_over_at_once_and_the_attempt_do
         (2, 1, "owner_disconnected"),
     ]
     with pytest.raises(PenstockError) as late:
-        world.queues.ack(TOPIC, GROUP, "a", 0, [0], Answers())
+        world.queues.ack(Ack(TOPIC, GROUP, "a", 0, [0]), Answers())
     assert late.value.reason is Reason.NOT_LEASE_OWNER
 
 
@@ -247,7 +247,7 @@ def test_a_late_ack_of_a_released_record_is_refused_as_not_the_owners(world) -> 
     world.produce(1)
     leave(world, world.attach("a", release_on_detach=True))
     with pytest.raises(PenstockError) as late:
-        world.queues.ack(TOPIC, GROUP, "a", 0, [0], Answers())
+        world.queues.ack(Ack(TOPIC, GROUP, "a", 0, [0]), Answers())
     assert late.value.reason is Reason.NOT_LEASE_OWNER
 
 

@@ -3,7 +3,7 @@
 from penstock.core.coordinators import runtime
 from penstock.core.topics.names import QUEUE_STATE_TOPIC
 from penstock.errors import Reason
-from penstock.operations.queues import Delivery, Lease
+from penstock.operations.queues import Ack, Delivery, Lease
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers
 
 
@@ -114,7 +114,7 @@ def test_a_queue_may_be_worked_again_after_it_was_unloaded(world) -> None:
     world.queues.family.unload(0)
     world.queues.family.load(0)
     acked = Answers()
-    world.queues.ack(TOPIC, GROUP, "a", 0, [1], acked)
+    world.queues.ack(Ack(TOPIC, GROUP, "a", 0, [1]), acked)
     world.turn()
     assert acked.reason is None
     assert world.floor() == 2

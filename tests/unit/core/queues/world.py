@@ -10,7 +10,7 @@ from penstock.core.queues.workers import Worker
 from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.memory import MemoryStore
-from penstock.operations.queues import Consume, Delivery, Lease
+from penstock.operations.queues import Ack, Consume, Delivery, Lease, Nack
 from penstock.ports import Flushable
 from penstock.records.builder import build_batch
 from penstock.records.records import Headers, Record
@@ -264,7 +264,7 @@ class World:
         self, name: str, *offsets: int, topic: str = TOPIC, group: str = GROUP, partition: int = 0, turn: bool = True
     ) -> Answers:
         answers = Answers()
-        self.queues.ack(topic, group, name, partition, offsets, answers)
+        self.queues.ack(Ack(topic, group, name, partition, list(offsets)), answers)
         if turn:
             self.turn()
         return answers
@@ -281,7 +281,7 @@ class World:
         turn: bool = True,
     ) -> Answers:
         answers = Answers()
-        self.queues.nack(topic, group, name, partition, offset, reason, answers)
+        self.queues.nack(Nack(topic, group, name, partition, [offset], reason), answers)
         if turn:
             self.turn()
         return answers
