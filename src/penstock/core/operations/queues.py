@@ -1,7 +1,7 @@
 """Queues: leases, what workers report about records, and what is in a queue."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock.core.access import Caller
 from penstock.core.operations.handling import (
@@ -17,7 +17,6 @@ from penstock.core.operations.handling import (
     told_reason,
 )
 from penstock.core.operations.rights import may_describe_group, may_describe_topic
-from penstock.core.queues.workers import Worker
 from penstock.errors import PenstockError, Reason
 from penstock.operations import queues
 
@@ -35,20 +34,6 @@ def lease(broker: "Broker", asked: queues.Lease, _: Caller, done: Done[tuple[que
     return broker.queues.lease(asked, leased)
 
 
-class _Work(NamedTuple):
-    """A connected worker, as a stream."""
-
-    worker: Worker
-
-    def grant(self, count: int) -> None:
-        """It can take this many more records."""
-        self.worker.grant(count)
-
-    def close(self) -> None:
-        """It takes no more records."""
-        self.worker.detach()
-
-
 @streams(queues.Consume)
 def consume(
     broker: "Broker",
@@ -62,7 +47,7 @@ def consume(
     def gone(reason: Reason) -> None:
         on_end(PenstockError(reason))
 
-    return _Work(broker.queues.attach(asked, on_items, gone))
+    return broker.queues.attach(asked, on_items, gone)
 
 
 @begins(queues.Ack)

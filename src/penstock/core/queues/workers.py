@@ -60,7 +60,7 @@ class Taker(ABC):
 
 
 class Worker(Taker):
-    """A connected worker. Its gateway calls :meth:`grant` and, once, :meth:`detach`.
+    """A connected worker. Its gateway calls :meth:`grant` and, at the end, :meth:`close`.
 
     Leases outlive the connection. A worker that reconnects under the same owner name gets the leases that no open stream has again,
     before anything else: they are ``unsent``.
@@ -107,7 +107,7 @@ class Worker(Taker):
             self.credit += count
             self.queue.wake()
 
-    def detach(self) -> None:
+    def close(self) -> None:
         """The stream has ended. Its leases stay, unless they are to be released. May be called again."""
         if self.attached:
             self.attached = False

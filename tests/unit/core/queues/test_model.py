@@ -202,7 +202,7 @@ class QueueMachine(RuleBasedStateMachine):
     def end(self, owner: Owner) -> None:
         """A stream ends."""
         assert owner.worker is not None
-        owner.worker.detach()
+        owner.worker.close()
         for known in self.known.values():
             if known.stream is owner:
                 known.stream = None

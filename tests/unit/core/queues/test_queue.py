@@ -158,7 +158,7 @@ def test_of_two_streams_of_one_owner_only_the_leases_of_the_one_that_ends_are_re
     world.turn()
     polled = world.lease("a")
     assert (first.offsets, second.offsets, [delivery.offset for delivery in polled]) == ([0, 1], [2, 3], [4])
-    first.worker.detach()
+    first.worker.close()
     world.turn()
     assert [delivery.offset for delivery in world.lease("b", max_records=10)] == [0, 1]
     assert world.ack("a", 2, 3, 4).reason is None

@@ -127,7 +127,7 @@ def test_a_worker_that_goes_before_its_lease_is_written_costs_no_attempt(world) 
     world.produce(1)
     owner.worker.grant(1)
     world.flusher.gather_all()
-    owner.worker.detach()
+    owner.worker.close()
     world.turn()
     assert owner.got == []
     (got,) = world.lease("b")

@@ -15,8 +15,8 @@ def places(deliveries: list[Delivery]) -> list[tuple[int, int]]:
 
 
 def leave(world: World, owner) -> None:
-    owner.worker.detach()
-    owner.worker.detach()
+    owner.worker.close()
+    owner.worker.close()
     world.turn()
 
 
@@ -218,7 +218,7 @@ def test_a_record_on_its_way_to_a_stream_that_ends_goes_to_the_next_stream_of_it
     owner = world.attach("a", credit=0, release_on_detach=release_on_detach)
     owner.worker.grant(1)
     world.flusher.gather_all()
-    owner.worker.detach()
+    owner.worker.close()
     back = world.attach("a")
     assert (owner.got, places(back.got)) == ([], [(0, 1)])
     assert world.lease("b", max_records=10) == []

@@ -32,7 +32,7 @@ def test_a_group_without_offsets_is_kept_while_its_queue_knows_of_finished_recor
         world.broker.groups.tick(world.clock.monotonic_ms())
         world.turn()
     assert owner.gone == []
-    owner.worker.detach()
+    owner.worker.close()
     world.turn()
     assert [delivery.offset for delivery in world.lease("b", max_records=10)] == [0, 4]
 
