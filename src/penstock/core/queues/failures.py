@@ -139,7 +139,7 @@ class Failures:
         try:
             self._queue.follow_start(part)
             source = self._queue.source(part)
-            offset = max(part.looked, part.cursor)
+            offset = max(part.checked_end, part.cursor)
             end = min(source.high_watermark, part.cursor + LOOK_AHEAD_RECORDS)
             while offset < end:
                 piece = self._context.cache.piece(source, offset)
@@ -151,7 +151,7 @@ class Failures:
                         if deadline_ms is not None:
                             heappush(part.deadlines, (deadline_ms, record.offset))
                 offset = piece.next_offset
-            part.looked = max(offset, part.looked)
+            part.checked_end = max(offset, part.checked_end)
             if len(part.deadlines) > 2 * LOOK_AHEAD_RECORDS:
                 # Most of these records were delivered meanwhile; those after the cursor are kept.
                 part.deadlines = [entry for entry in part.deadlines if entry[1] >= part.cursor]

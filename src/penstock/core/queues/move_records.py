@@ -46,8 +46,8 @@ def moved_headers(entry: MoveEntry, record: Record) -> Headers:
         came_from = record_id(queue.topic, part.index, offset).encode()
         before = tuple(header for header in kept if header[0] != names.REDRIVEN_FROM)
         group = next((value for name, value in record.headers if name == names.ORIGINAL_GROUP), None)
-        meant = () if group is None else ((names.FOR_GROUP, group),)
-        return (*before, (names.REDRIVEN_FROM, came_from), *meant, identity)
+        for_group = () if group is None else ((names.FOR_GROUP, group),)
+        return (*before, (names.REDRIVEN_FROM, came_from), *for_group, identity)
     return (
         *kept,
         (names.ORIGINAL_TOPIC, queue.topic.encode()),

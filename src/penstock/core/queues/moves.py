@@ -19,7 +19,6 @@ from penstock.core.partitions.reading import record_bytes
 from penstock.core.queues import envelope as names
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, LEASED, MOVING
 from penstock.core.queues.context import Context
-
 from penstock.core.queues.move_records import MoveEntry, moved_headers
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.stored import MoveIntent, MoveKind, move_value

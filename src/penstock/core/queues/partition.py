@@ -41,6 +41,7 @@ class QueuePartition:
         "_move_prefix",
         "_ready",
         "blocks",
+        "checked_end",
         "committed",
         "committing",
         "cursor",
@@ -52,7 +53,6 @@ class QueuePartition:
         "index",
         "leased",
         "look_entry_ms",
-        "looked",
         "move_waiting",
         "moves",
         "needed_end",
@@ -101,7 +101,7 @@ class QueuePartition:
         self.blocks: dict[int, Block] = {}
         self.moves: dict[int, MoveIntent] = {}
         self.leased = 0
-        self.looked = committed
+        self.checked_end = committed
         """The offset up to which records were checked for deadlines."""
         self.deadlines: list[tuple[int, int]] = []
         """A heap of the deadlines and offsets of these records."""
@@ -255,7 +255,7 @@ class QueuePartition:
             block.states[below:] = block.states[below:].translate(_DROP_FINISHED)
             block.states[:below] = bytes((FINISHED,)) * below
             changed.append(number)
-        self.floor = self.cursor = self.looked = floor
+        self.floor = self.cursor = self.checked_end = floor
         self.deadlines.clear()
         self.look_entry_ms = NEVER_MS
         self._dropped_below = min(self._dropped_below, floor >> BLOCK_BITS)

@@ -104,7 +104,7 @@ class Queues:
         queue.dispatcher.add(poll)
         return poll.cancel
 
-    # -- what workers say about records
+    # -- settling leases
 
     def ack(self, asked: Ack, done: StoredDone) -> None:
         """Finish records. With NOT_LEASE_OWNER or NOT_IN_FLIGHT nothing has changed."""
@@ -146,7 +146,7 @@ class Queues:
             queue.changed(part, number, block)
         self._context.state_log.when_committed(queue.state_partition, done)
 
-    # -- what is done to records without a lease
+    # -- records without a lease
 
     def finish(
         self, topic: str, group: str, partition: int, offsets: Sequence[int], why: str, done: StoredDone

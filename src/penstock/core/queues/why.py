@@ -117,20 +117,20 @@ def _dead_letter(broker: "Broker", name: str, topic: str, partition: int, offset
     except PenstockError:
         return None
     for record in reversed(records):
-        said = {key: value.decode(errors="replace") for key, value in record.headers if value is not None}
-        if said.items() >= place.items():
+        headers = {key: value.decode(errors="replace") for key, value in record.headers if value is not None}
+        if headers.items() >= place.items():
             break
     else:
         return None
-    letter, error = record_id(letters, partition, record.offset), said.get(LAST_ERROR, "")
+    letter, error = record_id(letters, partition, record.offset), headers.get(LAST_ERROR, "")
     if _is_settled(broker, letters, partition, record.offset):
         after = "and has since been redriven or purged"
     else:
         after = f"inspect it with penstock dlq show {topic}, or send it back with penstock dlq redrive {topic}"
     return Why(
         WhyState.DEAD_LETTER,
-        f"{name} failed in group {group} (attempt {said.get(ATTEMPTS, '?')}: {error or 'no reason given'}) and is the dead letter {letter}; {after}.",
-        attempts=int(said[ATTEMPTS]) if said.get(ATTEMPTS, "").isdecimal() else 0,
+        f"{name} failed in group {group} (attempt {headers.get(ATTEMPTS, '?')}: {error or 'no reason given'}) and is the dead letter {letter}; {after}.",
+        attempts=int(headers[ATTEMPTS]) if headers.get(ATTEMPTS, "").isdecimal() else 0,
         last_error=error or None,
     )
 
