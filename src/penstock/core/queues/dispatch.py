@@ -17,7 +17,7 @@ from penstock.core.queues.envelope import has_policy, read_envelope
 from penstock.core.queues.failures import before_deadline
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.records import NOT_HERE, Piece
-from penstock.core.queues.workers import Lease, Poll, Taker, Worker
+from penstock.core.queues.workers import LeaseId, Poll, Taker, Worker
 from penstock.core.topics.names import QUEUE_STATE_TOPIC
 from penstock.errors import PenstockError, Reason
 from penstock.operations.queues import Delivery
@@ -85,7 +85,7 @@ class Dispatcher:
                     worker.unsent.append(lease)
         self.add(worker)
 
-    def remove_worker(self, worker: Worker, released: Iterable[Lease], kept: Iterable[Lease]) -> None:
+    def remove_worker(self, worker: Worker, released: Iterable[LeaseId], kept: Iterable[LeaseId]) -> None:
         """A stream ended. Some of its leases are released; another open stream of its owner gets the others again."""
         if worker in self._queue.takers:
             self._queue.takers.remove(worker)
@@ -188,7 +188,7 @@ class Dispatcher:
             self._context.meters.redeliveries.add(self._queue.labels, len(again))
         return again
 
-    def _deliver_again(self, part: QueuePartition, worker: Worker, lease: Lease, now_ms: int) -> Delivery | None:
+    def _deliver_again(self, part: QueuePartition, worker: Worker, lease: LeaseId, now_ms: int) -> Delivery | None:
         """The same attempt with the same expiry, so that a worker that crashes on a record and reconnects runs out of attempts.
 
         None if the lease has ended. The block is stored again although it has not changed: the commit shows that this node still

@@ -75,31 +75,22 @@ class Queues:
         Leases that are released when it disconnects do not count as attempts.
         """
         self._check_owner(asked.owner)
-        lease_ms = self._checked_lease_ms(asked.lease_ms)
+        self._check_lease_ms(asked.lease_ms)
         queue = self._require(asked.topic, asked.group)
-        worker = Worker(
-            queue,
-            asked.owner,
-            lease_ms,
-            asked.credit,
-            asked.in_flight_max or self.settings.worker_in_flight,
-            on_deliver,
-            on_gone,
-            releases=asked.release_on_disconnect,
-        )
+        worker = Worker(queue, asked, on_deliver, on_gone)
         queue.dispatcher.add_worker(worker)
         return worker
 
     def lease(self, asked: Lease, done: OnDeliver) -> Callable[[], None]:
         """Take records once. The leases outlive the caller. Returns what cancels the call."""
         self._check_owner(asked.owner)
-        lease_ms = self._checked_lease_ms(asked.lease_ms)
+        self._check_lease_ms(asked.lease_ms)
         if asked.max_records < 1:
             raise PenstockError(Reason.INVALID_REQUEST, "max_records must be at least 1")
         queue = self._require(asked.topic, asked.group)
         queue.dispatcher.check_can_lease()
-        poll = Poll(queue, asked.owner, lease_ms, asked.max_records, asked.wait_ms > 0, done)
-        if asked.wait_ms > 0:
+        poll = Poll(queue, asked, done)
+        if poll.waits:
             self._context.deadlines.set(poll.timer, self._context.clock.monotonic_ms() + asked.wait_ms)
         queue.dispatcher.add(poll)
         return poll.cancel
@@ -134,11 +125,11 @@ class Queues:
 
     def extend(self, asked: Extend, done: StoredDone) -> None:
         """Renew the leases of records: they end ``lease_ms`` from now."""
-        lease_ms = self._checked_lease_ms(asked.lease_ms)
+        self._check_lease_ms(asked.lease_ms)
         queue = self._existing(asked.topic, asked.group)
         part = partition_of(queue, asked.partition)
         runs = leased_runs(part, asked.owner, asked.offsets)
-        until_ms = self._context.clock.now_ms() + lease_ms
+        until_ms = self._context.clock.now_ms() + asked.lease_ms
         for number, start, stop in runs:
             block = part.blocks[number]
             for at in range(start, stop):
@@ -247,13 +238,12 @@ class Queues:
                 Reason.INVALID_REQUEST, f"An owner needs a name of at most {QUEUE_OWNER_CHARS_MAX} characters"
             )
 
-    def _checked_lease_ms(self, lease_ms: int) -> int:
+    def _check_lease_ms(self, lease_ms: int) -> None:
         if not 0 < lease_ms <= self.settings.lease_ms_max:
             raise PenstockError(
                 Reason.INVALID_REQUEST,
                 f"lease_ms must be from 1 to {self.settings.lease_ms_max}, not {lease_ms}; extend a lease to make it longer",
             )
-        return lease_ms
 
     def _existing(self, topic: str, group: str) -> Queue:
         queue = self._queues.get((topic, group))

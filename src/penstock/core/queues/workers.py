@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.core.coordinators.deadlines import Timer
 from penstock.errors import Reason
-from penstock.operations.queues import Delivery
+from penstock.operations.queues import Consume, Delivery, Lease
 
 if TYPE_CHECKING:
     from penstock.core.queues.queue import Queue
 
-Lease = tuple[int, int, int]
+LeaseId = tuple[int, int, int]
 """A delivery by which a record is leased: partition, offset and attempts."""
 OnDeliver = Callable[[list[Delivery]], None]
 OnGone = Callable[[Reason], None]
@@ -77,27 +77,16 @@ class Worker(Taker):
         "unsent",
     )
 
-    def __init__(
-        self,
-        queue: "Queue",
-        owner: str,
-        lease_ms: int,
-        credit: int,
-        in_flight_max: int,
-        on_deliver: OnDeliver,
-        on_gone: OnGone,
-        *,
-        releases: bool,
-    ) -> None:
-        super().__init__(queue, owner, lease_ms, credit)
-        self._in_flight_max = in_flight_max
+    def __init__(self, queue: "Queue", asked: Consume, on_deliver: OnDeliver, on_gone: OnGone) -> None:
+        super().__init__(queue, asked.owner, asked.lease_ms, asked.credit)
+        self._in_flight_max = asked.in_flight_max or queue.context.settings.worker_in_flight
         self._on_deliver = on_deliver
         self._on_gone = on_gone
-        self._releases = releases
+        self._releases = asked.release_on_disconnect
         # The leases since the last clean-up: most of them are acked by now.
-        self._taken: list[Lease] = []
+        self._taken: list[LeaseId] = []
         self._taken_max = _TAKEN_SPARE
-        self.unsent: deque[Lease] = deque()
+        self.unsent: deque[LeaseId] = deque()
         """Leases of its owner to send: they were sent to a stream that has ended, or to none."""
         self._unsent_max = _TAKEN_SPARE
 
@@ -117,7 +106,7 @@ class Worker(Taker):
             self._taken = []
             self.unsent.clear()
 
-    def inherit(self, leases: Iterable[Lease]) -> None:
+    def inherit(self, leases: Iterable[LeaseId]) -> None:
         """Take over leases of an ended stream of the same owner. If there are many, expired ones are dropped."""
         self.unsent.extend(leases)
         if len(self.unsent) > self._unsent_max:
@@ -144,7 +133,7 @@ class Worker(Taker):
         """Pass them to the gateway."""
         self._on_deliver(deliveries)
 
-    def leases(self) -> Iterable[Lease]:
+    def leases(self) -> Iterable[LeaseId]:
         """The leases that it was sent, settled or not, and those to send."""
         yield from self._taken
         yield from self.unsent
@@ -171,12 +160,10 @@ class Poll(Taker):
 
     __slots__ = ("_done", "served", "timer", "waits")
 
-    def __init__(
-        self, queue: "Queue", owner: str, lease_ms: int, max_records: int, waits: bool, done: OnDeliver
-    ) -> None:
-        super().__init__(queue, owner, lease_ms, max_records)
+    def __init__(self, queue: "Queue", asked: Lease, done: OnDeliver) -> None:
+        super().__init__(queue, asked.owner, asked.lease_ms, asked.max_records)
         self._done = done
-        self.waits = waits
+        self.waits = asked.wait_ms > 0
         """Whether it waits if there are no records at the end of this turn."""
         self.served = False
         self.timer: Final = Timer(self.time_out)
