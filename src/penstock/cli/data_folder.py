@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from penstock.core.topics.records import TOPICS_PREFIX, TopicRecord, topic_of_key
-from penstock.log.inspect import partitions
+from penstock.log.manager import partitions
 from penstock.ports import Disk
 
 METADATA: Final = "metadata.sqlite"

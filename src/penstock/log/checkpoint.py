@@ -1,4 +1,4 @@
-"""Up to where every log is known to be sound and synced, so that a start need not look at all the data.
+"""Up to where every log is known to be sound and synced, so that a start need not scan all data.
 
 On disk (``recovery.checkpoint`` in the data folder), text, replaced as a whole::
 
@@ -6,8 +6,8 @@ On disk (``recovery.checkpoint`` in the data folder), text, replaced as a whole:
     <topic id, 32 hex digits> <partition> <segment base> <offset> <position> <snapshot offset>
     ...
 
-``clean`` stands there only between an orderly stop and the next start. A checkpoint saves time: without it every log is scanned
-from its beginning. It also tells what was synced for certain, so that recovery knows a write that did not arrive from damage.
+It is ``clean`` only between an orderly stop and the next start. A checkpoint saves time: without it every log is scanned
+from its beginning. It also says what was synced for certain, so that recovery can tell an unfinished write from damage.
 """
 
 from collections.abc import Mapping
@@ -20,41 +20,41 @@ from crc32c import crc32c
 from penstock.ports import Disk
 
 NO_PRODUCERS: Final = -1
-"""In place of a snapshot's offset: no producer was known at the recovery point."""
+"""Instead of a snapshot's offset: no producer was known at the recovery point."""
 SNAPSHOT_UNKNOWN: Final = -2
-"""In place of a snapshot's offset: look for the newest that is sound."""
+"""Instead of a snapshot's offset: look for the newest sound snapshot."""
 
 _TITLE: Final = "penstock-checkpoint 1"
 _STATES: Final = {"clean": True, "running": False}
 
 
 class LogKey(NamedTuple):
-    """Which log."""
+    """A topic and a partition."""
 
     topic_id: UUID
     partition: int
 
 
 class RecoveryPoint(NamedTuple):
-    """Everything before ``offset`` is sound and synced; it stands at ``position`` of the segment ``segment_base``."""
+    """Everything before ``offset`` is sound and synced; ``offset`` is at ``position`` of the segment ``segment_base``."""
 
     segment_base: int
     offset: int
     position: int
     snapshot_offset: int
-    """The producers at ``offset``: as in this snapshot when it is older, by replay from there when it is newer."""
+    """Which snapshot has the producers at ``offset``; if the snapshot is newer, replay starts there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The content of the file."""
+    """The content of the checkpoint file."""
 
     points: Mapping[LogKey, RecoveryPoint]
     clean: bool
 
 
 def save_checkpoint(disk: Disk, path: str, checkpoint: Checkpoint) -> None:
-    """Replace the file; durable when this returns."""
+    """Replace the file. It is durable when this returns."""
     lines = [
         f"{key.topic_id.hex} {key.partition} {point[0]} {point[1]} {point[2]} {point[3]}\n"
         for key, point in checkpoint.points.items()
@@ -65,15 +65,15 @@ def save_checkpoint(disk: Disk, path: str, checkpoint: Checkpoint) -> None:
 
 
 def load_checkpoint(disk: Disk, path: str) -> Checkpoint:
-    """What the file says; nothing, and not clean, when it is absent. ValueError when it is damaged."""
+    """Read the file; without a file, no points and not clean. Raises ValueError if it is damaged."""
     if not disk.exists(path):
         return Checkpoint({}, clean=False)
     head, line_end, body = disk.read_bytes(path).partition(b"\n")
     words = head.decode("ascii", "replace").split(" ")
     if not line_end or len(words) != 4 or " ".join(words[:2]) != _TITLE or words[2] not in _STATES:
-        raise ValueError("it is not a checkpoint file")
+        raise ValueError("This is not a checkpoint file")
     if words[3] != f"{crc32c(body):08x}":
-        raise ValueError("its checksum does not match")
+        raise ValueError("The checksum does not match")
     points: dict[LogKey, RecoveryPoint] = {}
     for line in body.decode("ascii").splitlines():
         topic_id, partition, base, offset, position, snapshot_offset = line.split(" ")

@@ -1,9 +1,9 @@
-"""Compaction as a task of one log: made on the event loop, run off it, installed on it again.
+"""Compaction as a task of one log: created on the event loop, run in a thread, installed on the event loop.
 
-The work itself is in :mod:`penstock.log.compaction`. When ``run`` returns, the cleaned segments lie beside the old ones, whole
-and synced, as ``.swap`` files that say which offsets they replace: from then on a crash leads to the new ones, and before it to
-the old ones. ``clean-offset`` holds up to where compaction has come, when the next tombstones may go, and up to where it may have
-left gaps.
+The work itself is in :mod:`penstock.log.compaction`. When ``run`` returns, the cleaned segments are beside the old ones, whole
+and synced, as ``.swap`` files whose names say which offsets they replace. After a crash before that, the old segments are used;
+after it, the new ones. ``clean-offset`` holds up to where the log is compacted, when the next tombstones may be removed, and up
+to where compaction may have left gaps.
 """
 
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, kw_only=True)
 class CompactionTask:
-    """One run. ``result`` is there once it ran."""
+    """One run of compaction. ``result`` is set when it has run."""
 
     disk: Disk
     directory: str
@@ -44,10 +44,10 @@ class CompactionTask:
     result: CompactionResult | None = field(default=None, init=False)
 
     def run(self) -> None:
-        """Clean; blocks for as long as it takes. OSError or CORRUPT_RECORDS leaves everything as it was."""
+        """Clean the segments; blocks. OSError or CORRUPT_RECORDS leaves everything as it was."""
         result = run(self.disk, self.plan)
         try:
-            # Before the first gap appears: recovery takes a gap for a loss where compaction never was.
+            # Before the first gap appears: where compaction never was, recovery takes a gap for lost records.
             before = load_clean_note(self.disk, self.directory)
             touched = max([before.touched_to, *(each.target.next_offset for each in result.replacements)])
             self._note(before.cleaned_to, before.due_ms, touched)
@@ -67,7 +67,7 @@ class CompactionTask:
         _save_clean_note(self.disk, self.directory, CleanNote(cleaned_to, due_ms, touched_to))
 
     def _index(self, target: SegmentFile) -> None:
-        """Index a cleaned file here, where nobody waits for it."""
+        """Index a cleaned file here, off the event loop."""
         files = FilePool(self.disk, 1)
         segment = Segment(
             self.disk, files, self.directory, target.base_offset, size=target.size_bytes, next_offset=target.next_offset
@@ -99,17 +99,17 @@ def segment_file(segment: Segment) -> SegmentFile:
 
 
 class CleanNote(NamedTuple):
-    """What compaction has to remember between runs."""
+    """What compaction remembers between runs."""
 
     cleaned_to: int
     due_ms: int | None
-    """When the next tombstones may go."""
+    """When the next tombstones may be removed."""
     touched_to: int
-    """Below this, records may be missing without being lost."""
+    """Below this offset, missing records were removed by compaction, not lost."""
 
 
 def load_clean_note(disk: Disk, directory: str) -> CleanNote:
-    """What the last run left."""
+    """The note of the last run."""
     note = read_note(disk, f"{directory}/{CLEAN_OFFSET}", CLEAN_OFFSET_TITLE, 3)
     if note is None:
         return CleanNote(0, None, 0)
@@ -122,9 +122,9 @@ def _save_clean_note(disk: Disk, directory: str, note: CleanNote) -> None:
 
 
 def call_dirty(disk: Disk, directory: str, offset: int) -> None:
-    """Nothing from ``offset`` on counts as cleaned any more; the next run begins there, and begins at once.
+    """Nothing from ``offset`` on counts as cleaned any more; the next run begins there, and is due at once.
 
-    Else a tombstone might be taken for one that has served while an older record of its key is still there.
+    Otherwise a tombstone might be removed while an older record of its key is still there.
     """
     note = load_clean_note(disk, directory)
     if note.cleaned_to > offset:
@@ -132,7 +132,7 @@ def call_dirty(disk: Disk, directory: str, offset: int) -> None:
 
 
 def end_clean_note(disk: Disk, directory: str, next_offset: int) -> None:
-    """The log ends at ``next_offset``: what is appended there is new to compaction, and without gaps."""
+    """The log was cut to end at ``next_offset``: what is appended there is not compacted yet, and has no gaps."""
     note = load_clean_note(disk, directory)
     if max(note.cleaned_to, note.touched_to) > next_offset:
         ended = CleanNote(min(note.cleaned_to, next_offset), 0, min(note.touched_to, next_offset))
@@ -140,10 +140,10 @@ def end_clean_note(disk: Disk, directory: str, next_offset: int) -> None:
 
 
 def remove_sources(disk: Disk, old: list[Segment]) -> None:
-    """Remove the ``old`` segments that one replacement was made from, except for the file whose name it takes; they are closed first.
+    """Close and remove the ``old`` segments that one replacement was made from, except for the file whose name it takes.
 
     The caller syncs the directory before :func:`put_in_place`. A file system may keep a rename and lose an earlier removal, and
-    the replaced segments would then overlap with their replacement. A crash in between is finished at the start.
+    the replaced segments would then overlap with their replacement. After a crash in between, recovery completes the exchange.
     """
     for segment in old:
         segment.close()
@@ -153,7 +153,7 @@ def remove_sources(disk: Disk, old: list[Segment]) -> None:
 
 
 def put_in_place(disk: Disk, files: FilePool, directory: str, replacement: Replacement) -> Segment:
-    """Let a cleaned segment take the place of its sources, which are durably removed."""
+    """Put a cleaned segment in the place of its sources, which are durably removed."""
     target = replacement.target
     new = Segment(disk, files, directory, target.base_offset, size=target.size_bytes, next_offset=target.next_offset)
     disk.rename(swap_path(directory, target.base_offset, target.next_offset), new.log_path)
@@ -164,7 +164,7 @@ def put_in_place(disk: Disk, files: FilePool, directory: str, replacement: Repla
 
 
 def discard(disk: Disk, directory: str, replacements: tuple[Replacement, ...]) -> None:
-    """The log has changed under the run: its work is worth nothing."""
+    """Remove the files of a run, because the log has changed in the meantime."""
     for replacement in replacements:
         target = replacement.target
         stem = segment_stem(directory, target.base_offset)
@@ -210,7 +210,7 @@ def install(log: "Log", task: CompactionTask) -> None:
         ):
             call_dirty(log.disk, log.directory, task.plan.first_dirty_offset)
             discard(log.disk, log.directory, replacements)
-            # Should they come back with the power, they would replace what was appended since.
+            # If a power failure brought them back, they would replace what was appended since.
             log.disk.sync_dir(log.directory)
             return
         exchanges = [(each, [closed[source.base_offset] for source in each.sources]) for each in replacements]
@@ -224,7 +224,7 @@ def install(log: "Log", task: CompactionTask) -> None:
             at = items.index(old[0])
             log.segment_list.replace([*items[:at], new, *items[at + len(old) :]])
     except OSError as error:
-        # Memory and names may differ now; the next start finishes the exchange.
+        # Memory and files may differ now; the next start completes the exchange.
         raise log.fail(error) from error
     finally:
         log.reader.forget()

@@ -1,26 +1,27 @@
-"""Compaction (``cleanup.policy=compact``): of every key only the last record is kept.
+"""Compaction (``cleanup.policy=compact``): only the last record of every key is kept.
 
-What is cleaned are closed segments, never the active one. :func:`plan` decides on the loop thread whether it pays;
-:func:`run` reads the old files and writes new ones beside them, off the loop; the log then puts the new files in place,
+Only closed segments are cleaned, never the active one. :func:`plan` decides on the event loop whether a run is worthwhile;
+:func:`run` reads the old files and writes new ones beside them, in a thread; the log then puts the new files in place,
 lowest offsets first, so that a crash in between never leaves a tombstone applied to some segments only.
 
 Invariants
-- A record keeps its offset, and a batch its base offset, last offset, producer and sequence: gaps are legal, moves are not.
-- The order of records does not change; the last record of a key is never dropped unless it is a tombstone that has served.
-- A tombstone (a key with a null value) stays for ``delete.retention.ms`` after it was first cleaned, so that a reader who
-  started before it can still see it. The date stands in the batch itself, as in Kafka: attribute bit 6 says that the base
+- A record keeps its offset, and a batch its base offset, last offset, producer and sequence. There may be gaps.
+- The order of records does not change. The last record of a key is never removed unless it is an expired tombstone.
+- A tombstone (a key with a null value) stays for ``delete.retention.ms`` after it was first cleaned, so that a reader that
+  started before it can still see it. The batch itself stores the date, as in Kafka: attribute bit 6 says that the base
   timestamp is that date, and the records' timestamp deltas count from it. So it survives restarts and is copied to replicas.
-- Records without a key go; control batches stay; the last batch of each active producer stays, if need be without records,
-  so that its sequence numbers can be read from the log again.
+- Records without a key are removed. Control batches stay. The last batch of each active producer stays, without records if
+  necessary, so that its sequence numbers can be read from the log again.
 - A batch whose CRC does not match stops the run: rewriting it would give damage a valid checksum.
 
-Memory: the map of keys is bounded by ``keys_max``. When it is full, the run cleans up to there and says so in
-``cleaned_to_offset``; the next one goes on from it.
+Memory: the map of keys is bounded by ``keys_max``. When it is full, the run cleans up to that point and returns it as
+``cleaned_to_offset``; the next run continues there.
 
 On disk: ``<base offset>.log.cleaned``, whole and synced when :func:`run` returns, worthless before.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -34,11 +35,13 @@ from penstock.limits import (
     SEGMENT_BYTES_MAX,
 )
 from penstock.log.config import LogConfig
+from penstock.log.index import RELATIVE_OFFSET_MAX
 from penstock.log.names import CLEANED
 from penstock.ports import Disk, File
 from penstock.records.batch import (
     DELETE_HORIZON_BIT,
     HEADER_BYTES,
+    MAGIC,
     BatchHeader,
     Compression,
     crc_matches,
@@ -49,14 +52,11 @@ from penstock.records.records import RecordSpan, open_records, read_spans
 from penstock.types import NO_TIMESTAMP, Buffer
 
 _DIGEST_BYTES: Final = 16
-_RELATIVE_OFFSET_MAX: Final = 2**31 - 1
-"""Offsets in a segment's index are 32 bits from its base offset."""
-_MAGIC: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """One closed segment: its file and what the log knows of it without opening it."""
+    """One closed segment: its file and what the log knows without opening it."""
 
     path: str
     base_offset: int
@@ -64,15 +64,15 @@ class SegmentFile:
     size_bytes: int
     max_timestamp: int
     first_timestamp: int = NO_TIMESTAMP
-    """Of its first batch, when known; without it ``max_timestamp`` stands in for ``max.compaction.lag.ms``."""
+    """Of its first batch, if known; otherwise ``max_timestamp`` is compared with ``max.compaction.lag.ms``."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionPlan:
-    """What to clean: immutable, so that another thread may work on it."""
+    """What to clean. Immutable, so that another thread may use it."""
 
     segments: tuple[SegmentFile, ...]
-    """All that may be cleaned, from the start of the log."""
+    """All segments that may be cleaned, from the start of the log."""
     first_dirty_offset: int
     now_ms: int
     delete_retention_ms: int
@@ -84,7 +84,7 @@ class CompactionPlan:
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """One new file that takes the place of some neighbouring segments. It may be empty; it keeps the first one's base offset."""
+    """One new file that replaces some neighbouring segments. It may be empty, and has the base offset of the first one."""
 
     sources: tuple[SegmentFile, ...]
     target: SegmentFile
@@ -92,17 +92,13 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What a run did. Segments that it left as they are do not appear."""
+    """What a run did. Segments that it did not change do not appear."""
 
     replacements: tuple[Replacement, ...]
     cleaned_to_offset: int
     """The next run's ``first_dirty_offset``."""
     tombstones_due_ms: int | None
-    """When the first of the tombstones still kept may go; None when there is none."""
-    records_before: int
-    records_after: int
-    bytes_before: int
-    bytes_after: int
+    """When the first of the remaining tombstones may be removed; None if there is none."""
 
 
 def plan(
@@ -116,10 +112,10 @@ def plan(
     message_bytes_max: int = MESSAGE_BYTES_DEFAULT,
     keys_max: int = COMPACTION_KEYS_MAX,
 ) -> CompactionPlan | None:
-    """What to clean now, None when it would not pay yet.
+    """What to clean now; None if it is not worthwhile yet.
 
     ``segments`` are the closed ones, in order; ``producer_offsets`` is :meth:`ProducerStates.last_offsets`;
-    ``tombstones_due_ms`` comes from the last result, so that tombstones go on time even when nothing new is written.
+    ``tombstones_due_ms`` comes from the last result, so that tombstones are removed on time even if nothing new is written.
     """
     assert keys_max > 0
     cleanable = tuple(_older_than_lag(segments, config.min_compaction_lag_ms, now_ms))
@@ -145,16 +141,13 @@ def plan(
     )
 
 
-def run(disk: Disk, plan: CompactionPlan, pause: Callable[[], None] | None = None) -> CompactionResult:
-    """Clean; blocks for as long as it takes. ``pause`` is called between batches, for a caller that wants to hold it back.
-
-    Raises OSError, or CORRUPT_RECORDS when a batch is damaged; then nothing of the run is left behind.
-    """
-    return _Run(disk, plan, pause or _go_on).run()
+def run(disk: Disk, plan: CompactionPlan) -> CompactionResult:
+    """Clean the segments; blocks. OSError, or CORRUPT_RECORDS if a batch is damaged: then no file of the run remains."""
+    return _Run(disk, plan).run()
 
 
 def read_batches(file: File, segment: SegmentFile) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """The whole, sound batches of a closed segment, in order. A view is good as long as someone holds it."""
+    """The batches of a closed segment, in order, whole and with a correct CRC."""
     position = 0
     needed = 0
     while position < segment.size_bytes:
@@ -168,7 +161,7 @@ def read_batches(file: File, segment: SegmentFile) -> Iterator[tuple[BatchHeader
         while asked - start >= HEADER_BYTES:
             header = read_header(chunk, start)
             size = header.size_bytes
-            if header.magic != _MAGIC or not HEADER_BYTES <= size <= left - start:
+            if header.magic != MAGIC or not HEADER_BYTES <= size <= left - start:
                 raise _damaged(segment, position + start)
             if size > asked - start:
                 needed = size
@@ -188,21 +181,20 @@ class _CleanBatch(NamedTuple):
     """What is left of one batch."""
 
     data: Buffer | None
-    """None when the batch goes."""
-    record_count: int = 0
+    """None if the batch is removed."""
     max_timestamp: int = NO_TIMESTAMP
     due_ms: int | None = None
-    """When its tombstones may go."""
+    """When its tombstones may be removed."""
 
 
 @dataclass(slots=True)
 class _Output:
-    """One new segment file in the making."""
+    """One new segment file that is being written."""
 
     file: File
     path: str
     sources: list[SegmentFile] = field(default_factory=list)
-    # Copied, not kept as views: a small batch must not keep the large chunk alive that it was read with.
+    # Copies, not views: a small batch must not keep the large chunk in memory that it was read with.
     buffer: bytearray = field(default_factory=bytearray)
     size_bytes: int = 0
     first_timestamp: int = NO_TIMESTAMP
@@ -226,22 +218,19 @@ class _Output:
     def has_room_for(self, segment: SegmentFile, segment_bytes: int) -> bool:
         return (
             self.size_bytes + segment.size_bytes <= segment_bytes
-            and segment.next_offset - self.sources[0].base_offset <= _RELATIVE_OFFSET_MAX
+            and segment.next_offset - self.sources[0].base_offset <= RELATIVE_OFFSET_MAX
         )
 
 
 class _Run:
-    """One pass over the dirty part to find the last record of each key, one over everything to copy what stays."""
+    """One pass over the dirty part to find the last record of each key, one over all segments to copy what stays."""
 
-    def __init__(self, disk: Disk, plan: CompactionPlan, pause: Callable[[], None]) -> None:
+    def __init__(self, disk: Disk, plan: CompactionPlan) -> None:
         self._disk = disk
         self._plan = plan
-        self._pause = pause
         self._last_offsets: dict[bytes, int] = {}
         self._mapped_to_offset = 0
         self._due_ms: int | None = None
-        self._records_before = 0
-        self._records_after = 0
 
     def run(self) -> CompactionResult:
         self._mapped_to_offset = self._map_keys()
@@ -264,31 +253,25 @@ class _Run:
             replacements=tuple(replacement for replacement in finished if replacement is not None),
             cleaned_to_offset=self._mapped_to_offset,
             tombstones_due_ms=self._due_ms,
-            records_before=self._records_before,
-            records_after=self._records_after,
-            bytes_before=sum(segment.size_bytes for segment in segments),
-            bytes_after=sum(output.size_bytes for output in outputs),
         )
 
     def _map_keys(self) -> int:
-        """Fill the map from the dirty part; returns the offset up to which it knows everything."""
+        """Fill the map from the dirty part; returns the offset up to which it is complete."""
         plan = self._plan
         last_offsets = self._last_offsets
         for segment in plan.segments:
             if segment.next_offset <= plan.first_dirty_offset:
                 continue
-            with _Opened(self._disk, segment.path) as file:
+            with closing(self._disk.open(segment.path)) as file:
                 for header, batch in read_batches(file, segment):
                     if header.next_offset <= plan.first_dirty_offset or header.is_control or not header.record_count:
                         continue
-                    # A batch may overfill the map by its own keys: without that, a map smaller than one batch would
-                    # never get on.
+                    # A batch may exceed the bound by its own keys. Otherwise a map smaller than one batch would make no progress.
                     if len(last_offsets) >= plan.keys_max:
                         return header.base_offset
                     for _, _, _, _, offset_delta, key, _, _ in self._spans(batch, header)[1]:
                         if key is not None:
                             last_offsets[_digest(key)] = header.base_offset + offset_delta
-                    self._pause()
         return plan.segments[-1].next_offset
 
     def _create(self, segment: SegmentFile) -> _Output:
@@ -300,28 +283,25 @@ class _Run:
         """Copy what stays of one segment."""
         output.sources.append(segment)
         left_bytes = segment.size_bytes
-        with _Opened(self._disk, segment.path) as file:
+        with closing(self._disk.open(segment.path)) as file:
             for header, batch in read_batches(file, segment):
                 left_bytes -= len(batch)
                 clean = self._clean_batch(header, batch)
                 grown_bytes = len(clean.data) - len(batch) if clean.data is not None else 0
                 if grown_bytes > 0 and output.size_bytes + len(batch) + grown_bytes + left_bytes > SEGMENT_BYTES_MAX:
-                    # Wider timestamp deltas or another version of a codec can make a batch grow. Where that would burst
-                    # the segment it stays as it is, and a later run with more room cleans it.
-                    clean = clean._replace(data=batch, record_count=header.record_count)
+                    # Wider timestamp deltas or another version of a codec can make a batch grow. If the segment would become
+                    # too large, the batch stays as it is, and a later run with more room cleans it.
+                    clean = clean._replace(data=batch)
                 if clean.data is not None:
                     output.add(clean.data, clean.max_timestamp)
                 if clean.data is not batch:
                     output.changed = True
                 if clean.due_ms is not None and (self._due_ms is None or clean.due_ms < self._due_ms):
                     self._due_ms = clean.due_ms
-                self._records_before += header.record_count
-                self._records_after += clean.record_count
-                self._pause()
 
     def _clean_batch(self, header: BatchHeader, batch: memoryview) -> _CleanBatch:
         if header.is_control:
-            return _CleanBatch(batch, header.record_count, header.max_timestamp)
+            return _CleanBatch(batch, header.max_timestamp)
         data, spans = self._spans(batch, header)
         horizon_ms = header.base_timestamp if header.attributes & DELETE_HORIZON_BIT else None
         kept = self._kept(header, spans, tombstones_served=horizon_ms is not None and horizon_ms <= self._plan.now_ms)
@@ -329,12 +309,12 @@ class _Run:
             return self._empty_batch(header, batch)
         has_tombstone = any(span[6] is None for span in kept)
         new_horizon_ms: int | None = None
-        # Behind the mapped part a later record may still overrule the tombstone: its time has not begun.
+        # After the mapped part a later record may still replace the tombstone: its retention time has not begun.
         if has_tombstone and horizon_ms is None and header.next_offset <= self._mapped_to_offset:
             horizon_ms = new_horizon_ms = self._plan.now_ms + self._plan.delete_retention_ms
         due_ms = horizon_ms if has_tombstone else None
         if len(kept) == header.record_count and new_horizon_ms is None:
-            return _CleanBatch(batch, len(kept), header.max_timestamp, due_ms)
+            return _CleanBatch(batch, header.max_timestamp, due_ms)
         clean_header = header._replace(record_count=len(kept))
         if not header.is_log_append_time:
             latest = header.base_timestamp + max(span[2] for span in kept)
@@ -346,7 +326,7 @@ class _Run:
             clean_header = clean_header._replace(
                 base_timestamp=new_horizon_ms, attributes=header.attributes | DELETE_HORIZON_BIT
             )
-        return _CleanBatch(seal(body, clean_header, header.compression), len(kept), clean_header.max_timestamp, due_ms)
+        return _CleanBatch(seal(body, clean_header, header.compression), clean_header.max_timestamp, due_ms)
 
     def _kept(self, header: BatchHeader, spans: Iterator[RecordSpan], *, tombstones_served: bool) -> list[RecordSpan]:
         """The records of a batch that stay."""
@@ -367,10 +347,10 @@ class _Run:
         if header.producer_id < 0 or self._plan.producer_offsets.get(header.producer_id) != header.base_offset:
             return _CleanBatch(None)
         if header.record_count:
-            # Without the codec's bits: there is nothing to decompress, and clients would stumble over it.
+            # Without the codec's bits: there is nothing to decompress, and clients would fail on it.
             empty = seal(b"", header._replace(record_count=0), Compression.NONE)
-            return _CleanBatch(empty, max_timestamp=header.max_timestamp)
-        return _CleanBatch(batch, max_timestamp=header.max_timestamp)
+            return _CleanBatch(empty, header.max_timestamp)
+        return _CleanBatch(batch, header.max_timestamp)
 
     def _spans(self, batch: memoryview, header: BatchHeader) -> tuple[bytes, Iterator[RecordSpan]]:
         bytes_max = max(self._plan.message_bytes_max, len(batch)) * DECOMPRESSED_RATIO_MAX
@@ -378,7 +358,7 @@ class _Run:
         return data, read_spans(data, header)
 
     def _finish(self, output: _Output) -> Replacement | None:
-        """Make a new file durable; None when it says nothing new and was removed."""
+        """Make a new file durable; None if nothing was changed and it was removed."""
         if not output.changed and len(output.sources) == 1:
             output.file.close()
             self._disk.remove(output.path)
@@ -397,25 +377,6 @@ class _Run:
         return Replacement(tuple(output.sources), target)
 
 
-class _Opened:
-    """A file of the disk port as a context."""
-
-    __slots__ = ("_file",)
-
-    def __init__(self, disk: Disk, path: str) -> None:
-        self._file = disk.open(path)
-
-    def __enter__(self) -> File:
-        return self._file
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-
-def _go_on() -> None:
-    """No pause."""
-
-
 def _older_than_lag(segments: Sequence[SegmentFile], lag_ms: int, now_ms: int) -> Iterator[SegmentFile]:
     for segment in segments:
         if lag_ms > 0 and segment.max_timestamp > now_ms - lag_ms:
@@ -432,7 +393,7 @@ def _is_overdue(dirty: Sequence[SegmentFile], config: LogConfig, now_ms: int) ->
 
 
 def _digest(key: bytes) -> bytes:
-    # A short key is its own digest: shorter than any other digest, so it can be mistaken for none.
+    # A short key is its own digest. It is shorter than any real digest, so it cannot be confused with one.
     return key if len(key) < _DIGEST_BYTES else blake2b(key, digest_size=_DIGEST_BYTES).digest()
 
 
@@ -447,7 +408,7 @@ def _move_timestamps(data: bytes, spans: Sequence[RecordSpan], shift_ms: int) ->
 
 
 def _as_int64(number: int) -> int:
-    """The nearest number of 64 bits: a client may send timestamps whose sum has more, and must not stop the run with them."""
+    """The nearest number of 64 bits: a client may send timestamps whose sum has more, which must not stop the run."""
     return min(max(number, -(2**63)), 2**63 - 1)
 
 

@@ -1,4 +1,4 @@
-"""How one log is kept: sizes, ages, and what becomes of old records. Handed in whole; a change replaces the whole."""
+"""The settings of one log: sizes, ages, and what happens to old records. A change replaces all of them."""
 
 from dataclasses import dataclass
 from enum import Enum

@@ -1,6 +1,6 @@
-"""Truncating a log: for a follower whose history differs from its leader's, or whose leader has dropped older records.
+"""Truncating a log: for a follower whose history differs from its leader's, or whose leader has removed older records.
 
-A cut is synced before it returns. On disk: ``cut`` warns recovery of a checkpoint that was written before the cut.
+A truncation is synced when it returns. On disk: ``cut`` tells recovery that a checkpoint was written before the truncation.
 """
 
 from typing import TYPE_CHECKING
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class CutNote:
-    """Warns recovery of a checkpoint that was written before a cut: above the cut the file has other batches now.
+    """Tells recovery that the checkpoint was written before a cut: above the cut the file has other batches now.
 
-    The lowest cut since that checkpoint counts. A later one further up does not restore what an earlier one replaced.
+    The lowest cut since that checkpoint counts. A later cut at a higher offset does not restore what an earlier one replaced.
     """
 
     __slots__ = ("_directory", "_disk", "is_there")
@@ -33,7 +33,7 @@ class CutNote:
         self.is_there = disk.exists(f"{directory}/{CUT}")
 
     def read(self) -> tuple[int, ...] | None:
-        """Base of the segment, next offset and position; None when there is no note or it is damaged."""
+        """Base of the segment, next offset and position; None if there is no note or it is damaged."""
         return read_note(self._disk, f"{self._directory}/{CUT}", CUT_TITLE, 3)
 
     def write(self, segment_base: int, offset: int, position: int) -> None:
@@ -47,23 +47,23 @@ class CutNote:
         write_note(self._disk, f"{self._directory}/{CUT}", CUT_TITLE, segment_base, offset, position)
 
     def remove(self) -> None:
-        """A checkpoint made after the cut is durable: recovery need not be warned any more."""
+        """A checkpoint made after the cut is durable: recovery can trust it."""
         if self.is_there:
             self._disk.remove(f"{self._directory}/{CUT}")
             self.is_there = False
 
 
 def truncate_to(log: "Log", offset: int) -> None:
-    """Make ``offset`` the next one: all from there on goes, with the whole batch that holds it. Synced when this returns.
+    """See :meth:`penstock.log.log.Log.truncate_to`.
 
-    For a follower whose history parts from its leader's. Epochs that began there are forgotten, also one of which no record is left:
-    a loss of power can take an epoch's only records and leave its name. Nothing happens when the log ends before ``offset``.
+    For a follower whose history diverges from its leader's. Epochs that began there are forgotten, even one without records:
+    a power failure can take an epoch's only records and leave its entry. Nothing happens if the log ends before ``offset``.
     """
     if offset > log.next_offset or (offset == log.next_offset and not log.epochs.begins_at_or_above(offset)):
         return
     log.check_usable()
     if offset < log.next_offset:
-        # What was not written was promised to nobody.
+        # What was not written was not acknowledged.
         log.forget_unwritten()
     try:
         if offset < log.written_offset:
@@ -115,10 +115,7 @@ def _cut_files(log: "Log", offset: int) -> None:
 
 
 def start_at(log: "Log", offset: int) -> None:
-    """Forget all records and continue at ``offset``, below which the leader has nothing any more. Synced when this returns.
-
-    A crash halfway leaves the log as it was, or empty: the follower asks its leader again.
-    """
+    """See :meth:`penstock.log.log.Log.start_at`. A crash in between leaves the log as it was, or empty: the follower asks again."""
     log.check_usable()
     truncate_to(log, log.start_offset)
     if log.next_offset == log.start_offset == offset:
@@ -152,7 +149,7 @@ def _remove(log: "Log", segments: list[Segment]) -> None:
 
 
 def _remove_put_aside(log: "Log") -> None:
-    """Remove what retention has dropped: the log begins again below it, and recovery must not drop the new segment too."""
+    """Remove what retention has dropped: the log restarts below it, and recovery must not drop the new segment too."""
     for name in log.disk.listdir(log.directory):
         if name.endswith(DELETED):
             log.disk.remove(f"{log.directory}/{name}")

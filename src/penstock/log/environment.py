@@ -1,4 +1,4 @@
-"""What logs need of the node that keeps them."""
+"""What all logs of a node share."""
 
 from dataclasses import dataclass, field
 
@@ -8,13 +8,13 @@ from penstock.ports import Clock, Disk, Report
 
 @dataclass(frozen=True, slots=True)
 class LogEnvironment:
-    """What opening a log needs, whichever log it is."""
+    """What opening any log needs."""
 
     disk: Disk
     files: FilePool
     clock: Clock
     report: Report
     synced_dirs: set[str] = field(default_factory=set)
-    """Folders above the logs whose names recovery has made durable already."""
+    """Directories above the logs whose names recovery has already made durable."""
     has_checkpoint: bool = False
-    """Whether a checkpoint was read: then what is beyond a log's point, or has none, may never have been synced."""
+    """Whether a checkpoint was read: then what is after a log's point, or has none, may never have been synced."""

@@ -1,22 +1,23 @@
-"""Where to begin looking in a segment: by offset, and by time.
+"""Where to start searching in a segment: by offset, and by time.
 
-Both are rows of fixed size in rising order, one for about every ``index_interval_bytes`` of batches, big-endian:
+Both indexes have rows of fixed size in increasing order, one for about every ``index_interval_bytes`` of batches, big-endian:
 
 * ``.index``: offset relative to the segment's base (4 bytes), position of the batch that starts with this offset (4);
-* ``.timeindex``: timestamp in ms (8), relative offset of a batch (4): up to and including this batch nothing is later than
-  the timestamp. A row is added only when the timestamp rose, so the last row of a closed segment has its greatest one.
+* ``.timeindex``: timestamp in ms (8), relative offset of a batch (4): up to and including this batch no record is later than
+  the timestamp. A row is added only if the timestamp increased, so the last row of a closed segment has its greatest one.
 
-Invariant: rows are hints. Whoever follows one checks that a batch with that offset stands there, a missing row costs a longer
-walk, and both files can be made again from the log. So they are written lazily and never synced.
+Invariant: rows are hints. A reader checks that a batch with that offset is there, a missing row costs a longer scan, and both
+files can be rebuilt from the log. So they are written lazily and never synced.
 
-Rows of the active segment gather in memory until :meth:`Index.flush`. Of rows in the file only the block looked at last is
-kept in memory, so memory does not grow with the data.
+Rows of the active segment are collected in memory until :meth:`Index.flush`. Of the rows in the file only the last block that
+was read is kept in memory, so memory does not grow with the data.
 """
 
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from contextlib import closing
 from struct import Struct
 from typing import Final
 
@@ -29,6 +30,7 @@ BLOCK_ROWS: Final = 512
 TAIL_ROWS_KEPT: Final = 512
 """Rows that stay in memory after a flush, because readers are mostly near the end."""
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
+"""Offsets in an index are 32 bits from the segment's base offset."""
 
 assert array("I").itemsize == 4
 
@@ -36,7 +38,7 @@ Row = tuple[int, int]
 
 
 class Index:
-    """Rows of (key, value), both rising. See :class:`OffsetIndex` and :class:`TimeIndex` for what they mean."""
+    """Rows of (key, value), both increasing. See :class:`OffsetIndex` and :class:`TimeIndex` for their meaning."""
 
     __slots__ = (
         "_block_at",
@@ -55,7 +57,7 @@ class Index:
     _key_type: str
 
     def __init__(self, disk: Disk, path: str, row_count: int) -> None:
-        """``row_count`` rows of the file are to be believed; 0 for a new one."""
+        """``row_count`` rows of the file are valid; 0 for a new one."""
         self._disk = disk
         self.path = path
         self._flushed = row_count
@@ -103,13 +105,10 @@ class Index:
     def rows(self) -> Iterator[Row]:
         """All rows, read a block at a time."""
         if self._first:
-            file = self._disk.open(self.path)
-            try:
+            with closing(self._disk.open(self.path)) as file:
                 for at in range(0, self._first, BLOCK_ROWS):
                     count = min(BLOCK_ROWS, self._first - at)
                     yield from self._row.iter_unpack(file.pread(count * self._row.size, at * self._row.size))
-            finally:
-                file.close()
         yield from zip(self._keys, self._values, strict=True)
 
     def floor(self, key: int) -> Row | None:
@@ -118,8 +117,7 @@ class Index:
         if keys and keys[0] <= key:
             at = bisect_right(keys, key) - 1
             return keys[at], self._values[at]
-        at = self._find_block(key, 0)
-        if at < 0:
+        if self._find_block(key, 0) < 0:
             return None
         at = bisect_right(self._block_keys, key) - 1
         return (self._block_keys[at], self._block_values[at]) if at >= 0 else None
@@ -130,8 +128,7 @@ class Index:
         if values and values[0] <= value:
             at = bisect_right(values, value) - 1
             return self._keys[at], values[at]
-        at = self._find_block(value, 1)
-        if at < 0:
+        if self._find_block(value, 1) < 0:
             return None
         at = bisect_right(self._block_values, value) - 1
         return (self._block_keys[at], self._block_values[at]) if at >= 0 else None
@@ -152,11 +149,8 @@ class Index:
             self._flushed = row_count
             self.forget()
             if self._disk.exists(self.path):
-                file = self._disk.open(self.path)
-                try:
+                with closing(self._disk.open(self.path)) as file:
                     file.truncate(row_count * self._row.size)
-                finally:
-                    file.close()
 
     def cut_from_value(self, value: int) -> None:
         """Drop the rows whose value is ``value`` or more."""
@@ -176,16 +170,13 @@ class Index:
         return low
 
     def flush(self) -> None:
-        """Write what is only in memory; OSError leaves the rows in memory for a later try."""
+        """Write the rows that are only in memory; after OSError they stay in memory for a later attempt."""
         start = self._flushed - self._first
         pack = self._row.pack
         data = b"".join([pack(key, value) for key, value in zip(self._keys[start:], self._values[start:], strict=True)])
         if data:
-            file = self._disk.open(self.path, create=True)
-            try:
+            with closing(self._disk.open(self.path, create=True)) as file:
                 file.pwritev((data,), self._flushed * self._row.size)
-            finally:
-                file.close()
         self._flushed = self._first + len(self._keys)
         surplus = len(self._keys) - TAIL_ROWS_KEPT
         if surplus > 0:
@@ -195,7 +186,7 @@ class Index:
             del self._values[:surplus]
 
     def forget(self) -> None:
-        """Drop from memory what the file has; the rows of the tail go with the next cut or flush."""
+        """Drop the cached block; the rows of the tail are dropped with the next cut or flush."""
         self._block_at = -1
         self._block_keys = self._keys
         self._block_values = self._values
@@ -210,15 +201,12 @@ class Index:
         self.forget()
 
     def _read_row(self, number: int) -> Row:
-        file = self._disk.open(self.path)
-        try:
+        with closing(self._disk.open(self.path)) as file:
             key, value = self._row.unpack(file.pread(self._row.size, number * self._row.size))
-        finally:
-            file.close()
         return key, value
 
     def _find_block(self, wanted: int, column: int) -> int:
-        """Load the block of file rows that holds the floor of ``wanted``; its first row's number, -1 when there is none."""
+        """Load the block of file rows that contains the floor of ``wanted``; its first row's number, -1 if there is none."""
         if self._block_at >= 0:
             held = self._block_values if column else self._block_keys
             if held and held[0] <= wanted and (wanted < held[-1] or self._block_at + len(held) >= self._first):
@@ -227,8 +215,7 @@ class Index:
         if count == 0:
             return -1
         size = self._row.size
-        file = self._disk.open(self.path)
-        try:
+        with closing(self._disk.open(self.path)) as file:
             low, high = 0, (count - 1) // BLOCK_ROWS
             while low < high:
                 middle = (low + high + 1) // 2
@@ -239,8 +226,6 @@ class Index:
                     high = middle - 1
             at = low * BLOCK_ROWS
             data = file.pread(min(BLOCK_ROWS, count - at) * size, at * size)
-        finally:
-            file.close()
         self._block_keys, self._block_values = self._columns(data)
         self._block_at = at
         return at
@@ -266,7 +251,7 @@ class OffsetIndex(Index):
 
 
 class TimeIndex(Index):
-    """Greatest timestamp so far -> relative offset of the batch up to which it holds."""
+    """Greatest timestamp so far -> relative offset of the last batch for which it is the greatest."""
 
     __slots__ = ()
     _row = Struct(">qI")
@@ -274,12 +259,12 @@ class TimeIndex(Index):
 
 
 class IndexBuilder:
-    """Adds index rows while someone walks over a segment, as appending would have."""
+    """Adds index rows while a segment is scanned, as appending would have."""
 
     __slots__ = ("_base_offset", "_due", "_interval_bytes", "_last_relative", "_max_timestamp", "_offsets", "_times")
 
     def __init__(self, base_offset: int, offsets: OffsetIndex, times: TimeIndex, interval_bytes: int) -> None:
-        """Go on behind the rows that are there."""
+        """Continue after the existing rows."""
         self._base_offset = base_offset
         self._offsets = offsets
         self._times = times
@@ -300,7 +285,7 @@ class IndexBuilder:
             self._add_time()
 
     def finish(self) -> int:
-        """The walk ends here; returns the greatest timestamp, which the time index then has."""
+        """The scan ends here; returns the greatest timestamp, which is then in the time index."""
         if self._last_relative >= 0:
             self._add_time()
         return self._max_timestamp

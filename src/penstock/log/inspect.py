@@ -1,20 +1,19 @@
-"""Looking at a data folder from outside: every batch (:func:`dump`), and whether all is sound (:func:`verify`).
+"""Inspect a data directory: every batch (:func:`dump`), and whether everything is sound (:func:`verify`).
 
-Offline and read-only. Nothing is repaired here: a start of the node cuts torn ends and makes indexes again, and damage in the
-middle is for a person to decide on.
+Offline and read-only. Nothing is repaired here: a start of the node truncates torn ends and rebuilds indexes, and what to do
+about damage in the middle is for a person to decide.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from uuid import UUID
 
 from penstock.log.checkpoint import load_checkpoint
 from penstock.log.cleaning import load_clean_note
 from penstock.log.epochs import EpochHistory
 from penstock.log.files import FilePool
-from penstock.log.manager import CHECKPOINT, TOPICS
+from penstock.log.manager import CHECKPOINT, partitions
 from penstock.log.names import LEADER_EPOCHS, LOG
 from penstock.log.scan import DamageError
 from penstock.log.segment import IndexCheck, Segment, list_segments
@@ -24,14 +23,14 @@ from penstock.records.batch import BatchHeader, Compression
 from penstock.types import NO_TIMESTAMP
 
 Progress = Callable[[int, int], None]
-"""Told the bytes looked at and the bytes there are."""
+"""Called with the bytes verified so far and the total."""
 
 
 class Severity(Enum):
     """How bad a finding is."""
 
     NOTE = "note"
-    """Nothing is lost, and the next start puts it right."""
+    """Nothing is lost, and the next start repairs it."""
     ERROR = "error"
     """Records are damaged or missing."""
 
@@ -49,7 +48,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """One batch, or a stretch of damage (``fault`` says what, and there is nothing of a header)."""
+    """One batch, or a damaged range (``fault`` describes it; the fields of the header are not set)."""
 
     segment: str
     position: int
@@ -73,7 +72,7 @@ class BatchRow:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One file that was verified."""
+    """One verified file."""
 
     path: str
     size_bytes: int
@@ -89,23 +88,11 @@ class Checked:
         return all(finding.severity is not Severity.ERROR for finding in self.findings)
 
 
-def partitions(disk: Disk, data_dir: str) -> Iterator[tuple[UUID, int, str]]:
-    """Topic id, partition and folder of every log."""
-    for topic in disk.listdir(f"{data_dir}/{TOPICS}"):
-        try:
-            topic_id = UUID(hex=topic)
-        except ValueError:
-            continue
-        numbers = [name for name in disk.listdir(f"{data_dir}/{TOPICS}/{topic}") if name.isascii() and name.isdigit()]
-        for number in sorted(map(int, numbers)):
-            yield topic_id, number, f"{data_dir}/{TOPICS}/{topic}/{number}"
-
-
 # Dumping.
 
 
 def dump(disk: Disk, directory: str, first_offset: int = 0) -> Iterator[BatchRow]:
-    """A row for every batch of one log from the one that holds ``first_offset`` on, and one for every stretch of damage."""
+    """A row for every batch of one log from the one that contains ``first_offset`` on, and one for every damaged range."""
     for segment in _segments(disk, directory):
         if segment.next_offset <= first_offset:
             continue
@@ -167,7 +154,7 @@ def _row(segment: Segment, position: int, header: BatchHeader) -> BatchRow:
 
 
 def verify(disk: Disk, data_dir: str, progress: Progress | None = None) -> Iterator[Checked]:
-    """A row for every file that matters in a data folder, with what is wrong with it."""
+    """A row for every verified file in a data directory, with its findings."""
     folders = [directory for _, _, directory in partitions(disk, data_dir)]
     total = sum(segment.size for directory in folders for segment in _segments(disk, directory))
     done = 0
@@ -184,7 +171,7 @@ def verify(disk: Disk, data_dir: str, progress: Progress | None = None) -> Itera
 
 
 def verify_log(disk: Disk, directory: str) -> Iterator[Checked]:
-    """The same for one log."""
+    """As :func:`verify`, for one log."""
     segments = _segments(disk, directory)
     gaps_to = load_clean_note(disk, directory).touched_to
     for segment in segments:
@@ -250,7 +237,7 @@ def _damage(
 
 
 def _verify_small(disk: Disk, path: str, load: Callable[[], object], otherwise: str) -> Iterator[Checked]:
-    """A file that is made again when it is damaged."""
+    """A file that is rebuilt if it is damaged."""
     if not disk.exists(path):
         return
     findings: tuple[Finding, ...] = ()
@@ -262,7 +249,7 @@ def _verify_small(disk: Disk, path: str, load: Callable[[], object], otherwise: 
 
 
 def _segments(disk: Disk, directory: str) -> list[Segment]:
-    """The segments of a log, with their indexes as they are on disk: nothing is made again."""
+    """The segments of a log, with their indexes as they are on disk: nothing is rebuilt."""
     segments = list_segments(disk, FilePool(disk, 1), directory)
     for segment in segments:
         segment.set_indexes(*segment.indexes_on_disk())

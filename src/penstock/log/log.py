@@ -1,19 +1,18 @@
-"""One partition on disk: an append-only log of batches, cut into segments.
+"""One partition on disk: an append-only log of batches, split into segments.
 
-``append`` places a batch and gathers small ones in memory; ``write_pending`` hands them to the OS in one write at the end of
-the event loop's turn; ``begin_sync`` and ``end_sync`` make them durable off the loop, many appends with one sync. The other
-concerns of a log have modules of their own: :mod:`penstock.log.reader`, :mod:`penstock.log.sync`, :mod:`penstock.log.retention`,
+``append`` adds a batch and collects small ones in memory; ``write_pending`` passes them to the OS in one write at the end of
+the event loop's turn; ``begin_sync`` and ``end_sync`` make them durable in a thread, many appends with one sync. The other
+tasks of a log have separate modules: :mod:`penstock.log.reader`, :mod:`penstock.log.sync`, :mod:`penstock.log.retention`,
 :mod:`penstock.log.cleaning` and :mod:`penstock.log.cutting`.
 
 Invariant: ``start_offset <= synced_offset <= written_offset <= next_offset``; only offsets from ``start_offset`` up to
-``written_offset`` can be read. Offsets that were dropped or cut away are never readable again at what they held. A write that the
-disk refuses is undone as if it had never been asked for: offsets, producers, indexes and the file itself go back to
-``written_offset``. A sync that the disk refuses is final: the kernel may have dropped the bytes, so the log takes no more
-appends until the node starts again and looks at what is really there.
+``written_offset`` can be read. Records that were deleted or truncated can never be read again. A failed write is undone
+completely: offsets, producers, indexes and the file itself return to ``written_offset``. A failed sync is final: the kernel
+may have dropped the bytes, so the log accepts no more appends until the node restarts and recovers what is really on disk.
 
-On disk: a folder of segments (:mod:`penstock.log.segment`), ``leader-epochs`` (:mod:`penstock.log.epochs`), snapshots of the
+On disk: a directory of segments (:mod:`penstock.log.segment`), ``leader-epochs`` (:mod:`penstock.log.epochs`), snapshots of the
 producers (:mod:`penstock.log.snapshots`), ``start-offset``, ``clean-offset`` and sometimes ``cut``. A log that was never written to
-has no folder.
+has no directory.
 """
 
 from collections.abc import Callable
@@ -44,15 +43,15 @@ from penstock.types import Buffer
 __all__ = ["Log", "Slice"]
 
 GATHERED_BYTES_MAX: Final = 4 * MIB
-"""More is written at once: a turn of the loop must not hold unbounded memory."""
+"""More is written immediately: a turn of the loop must not use unbounded memory."""
 INDEX_ROWS_UNFLUSHED_MAX: Final = 128
-"""Rows kept in memory only: what a start after a kill has to walk over."""
+"""Index rows that are only in memory: a start after a kill scans their batches again."""
 
 _pack_place = Struct(">qii").pack_into
 
 
 class Log:
-    """One partition's log. All calls are made on the event loop, except ``run`` of the tasks it hands out."""
+    """One partition's log. All calls are made on the event loop, except ``run`` of the tasks that it returns."""
 
     __slots__ = (
         "_cut_due",
@@ -102,7 +101,7 @@ class Log:
         epochs: EpochHistory,
         producers: ProducerStates,
     ) -> None:
-        """Use :func:`penstock.log.recovery.open_log`, which finds out what to put here. All there is must be synced."""
+        """Use :func:`penstock.log.recovery.open_log`, which determines the arguments. Everything on disk must be synced."""
         self.disk: Final = environment.disk
         self.directory: Final = directory
         self.config = config
@@ -117,10 +116,10 @@ class Log:
         self.on_synced: Callable[[], None] | None = None
         self.on_failed: Callable[[PenstockError, int], None] | None = None
         self.failed: OSError | None = None
-        """Why it takes no more appends."""
+        """Why it accepts no more appends."""
         self.start_offset = start_offset
         self.generation = 0
-        """Rises whenever the log is cut back or closed."""
+        """Increases whenever the log is truncated or closed."""
         self.unsynced: Final = Unsynced(self.disk, directory)
         self.cut_note: Final = CutNote(self.disk, directory)
         self.is_closed = False
@@ -130,7 +129,7 @@ class Log:
         self.settle_at_end()
 
     def settle_at_end(self) -> None:
-        """Take all offsets and positions from the last segment, of which everything is synced."""
+        """Take all offsets and positions from the last segment, which is completely synced."""
         segment = self.active = self.segment_list.items[-1]
         self.next_offset = self.written_offset = self.synced_offset = self._notified_offset = segment.next_offset
         self._position = self._written_position = segment.size
@@ -138,7 +137,7 @@ class Log:
         """Base of the active segment, next offset and size of the segment, as of the last sync."""
         self._max_timestamp = segment.max_timestamp if segment.size else -1
         self._cut_due = False
-        # Known now, these need no disk when an append asks for them.
+        # Loaded now, so that an append does not read them from disk.
         if segment.size:
             segment.offsets.last()
             segment.times.last()
@@ -147,11 +146,11 @@ class Log:
         self._set_limits()
 
     def mark_end(self) -> None:
-        """Let readers find the end of what is written without the index."""
+        """Let readers find the written end without the index."""
         self.reader.mark(self.written_offset, self.active, self._written_position)
 
     def _set_limits(self) -> None:
-        """What the next append may not pass without :meth:`_prepare`."""
+        """The limits that the next append may not exceed without :meth:`_prepare`."""
         segment = self.active
         config = self.config
         last = segment.offsets.last() if segment.size else None
@@ -173,11 +172,11 @@ class Log:
 
     @property
     def is_usable(self) -> bool:
-        """Whether it takes appends: it is open, and its disk has not failed."""
+        """Whether it accepts appends: it is open, and its disk has not failed."""
         return not self.is_closed and self.failed is None
 
     def reconfigure(self, config: LogConfig) -> None:
-        """Keep the log by other settings from now on."""
+        """Use other settings from now on."""
         if config != self.config:
             self.config = config
             self._set_limits()
@@ -189,21 +188,21 @@ class Log:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all batches, with those that are gathered."""
+        """Bytes of all batches, including those not written yet."""
         return sum(segment.size for segment in self.segment_list.items) + self.gathered_bytes
 
     # Reading: see :class:`penstock.log.reader.Reader`.
 
     def read(self, offset: int, max_bytes: int, upto_offset: int, *, at_least_one: bool = True) -> Slice:
-        """Batches from the one that holds ``offset``, of one segment, at most ``max_bytes``, all below ``upto_offset``."""
+        """Batches from the one that contains ``offset``, of one segment, at most ``max_bytes``, all below ``upto_offset``."""
         return self.reader.read(offset, max_bytes, upto_offset, at_least_one)
 
     def bytes_between(self, offset: int, upto_offset: int) -> int:
-        """How many bytes lie between two offsets, without reading them; 0 when there is nothing for a reader there."""
+        """The number of bytes between two offsets, without reading them; 0 if a reader can read nothing there."""
         return self.reader.bytes_between(offset, upto_offset)
 
     def time_at(self, offset: int, upto_offset: int) -> int | None:
-        """The timestamp of the first record of the batch that holds ``offset``, from its header alone; None when nothing is there."""
+        """The timestamp of the first record of the batch that contains ``offset``, from its header alone; None if there is none."""
         return self.reader.time_at(offset, upto_offset)
 
     def offset_for_time(self, timestamp_ms: int, upto_offset: int) -> TimestampAndOffset | None:
@@ -217,10 +216,10 @@ class Log:
     # Appending.
 
     def append(self, batch: bytearray | memoryview, header: BatchHeader, leader_epoch: int) -> int:
-        """Place a checked batch at the end and return its base offset; a known duplicate returns its first one.
+        """Add a checked batch at the end and return its base offset; a known duplicate returns the offset of the first copy.
 
         A duplicate's offset is below ``next_offset`` before the call. The offset and epoch are set in ``batch`` itself; small
-        batches are copied, large ones are written before this returns. Refused with OUT_OF_ORDER_SEQUENCE or
+        batches are copied, large ones are written before this returns. Raises OUT_OF_ORDER_SEQUENCE or
         INVALID_PRODUCER_EPOCH (producers), RECORD_LIST_TOO_LARGE, STORAGE_ERROR; then nothing has changed.
         """
         producer_id = header[9]
@@ -258,21 +257,21 @@ class Log:
         return base_offset
 
     def expect(self, header: BatchHeader) -> None:
-        """A batch of an idempotent producer is refused for now, and is to come again before those behind it."""
+        """A batch of an idempotent producer is refused for now, and must be sent again before later ones."""
         self.producers.expect(header, self.clock.now_ms())
 
     def append_copied(self, batch: Buffer, header: BatchHeader) -> None:
-        """Place a batch as its leader did: offset, epoch and producer are the batch's own, and nothing in it is changed.
+        """Add a batch as its leader did: with its own offset, epoch and producer, and without changing it.
 
-        Compaction may have left a gap before it. The caller has checked the batch; CORRUPT_RECORDS when it goes back in offsets or
-        epochs, which only a leader that is none can send.
+        Compaction may have left a gap before it. The caller has checked the batch. Raises CORRUPT_RECORDS if its offset or
+        epoch is too low, which only a replica that is no longer the leader can send.
         """
         base_offset, length, leader_epoch = header[0], header[1], header[2]
         next_offset = base_offset + header[6] + 1
         if base_offset < self.next_offset or leader_epoch < self._epoch:
             raise PenstockError(
                 Reason.CORRUPT_RECORDS,
-                f"a batch at offset {base_offset} of epoch {leader_epoch} cannot follow offset {self.next_offset - 1} of epoch "
+                f"A batch at offset {base_offset} of epoch {leader_epoch} cannot follow offset {self.next_offset - 1} of epoch "
                 f"{self._epoch} in {self.directory}",
             )
         position = self._position
@@ -295,12 +294,12 @@ class Log:
             self.flush(batch)
 
     def _prepare(self, size: int, last_offset_delta: int, leader_epoch: int) -> None:
-        """What an append needs only now and then: files, a new epoch, a new segment; or the reason to refuse it."""
+        """What an append needs only sometimes: files, a new epoch, a new segment. Raises if the append is refused."""
         self.check_usable()
         if size > self.config.segment_bytes:
             raise PenstockError(
                 Reason.RECORD_LIST_TOO_LARGE,
-                f"a batch of {size} bytes is larger than a segment of {self.config.segment_bytes}; "
+                f"A batch of {size} bytes is larger than a segment of {self.config.segment_bytes}; "
                 "send smaller batches or raise segment.bytes",
             )
         try:
@@ -327,27 +326,27 @@ class Log:
         if self.failed is not None:
             raise PenstockError(
                 Reason.STORAGE_ERROR,
-                f"syncing {self.directory} to the disk failed ({self.failed}); check the disk, then restart the node",
+                f"Syncing {self.directory} to the disk failed ({self.failed}); check the disk, then restart the node",
             )
         if self.is_closed:
-            raise PenstockError(Reason.SHUTTING_DOWN, "the log is closed; try again when the node is up")
+            raise PenstockError(Reason.SHUTTING_DOWN, "The log is closed; try again when the node is up")
 
     def storage_error(self, error: OSError) -> PenstockError:
-        """The refusal when the disk does not take a change."""
+        """The error of a failed change on disk."""
         return PenstockError(
             Reason.STORAGE_ERROR,
-            f"cannot write to {self.directory}: {error}; free some space or repair the disk, and send again",
+            f"Cannot write to {self.directory}: {error}; free some space or repair the disk, and send again",
         )
 
     def _refused(self, error: OSError) -> PenstockError:
-        """A new file cannot be made: ``on_failed`` knows, as it does of a write that is refused; returns what to raise."""
+        """A file could not be created or written: call ``on_failed``; returns what to raise."""
         refusal = self.storage_error(error)
         if self.on_failed is not None:
             self.on_failed(refusal, self.written_offset)
         return refusal
 
     def create_file(self, segment: Segment) -> None:
-        """Make the file of a new active segment; its name is synced with the next sync."""
+        """Create the file of a new active segment; its name is synced with the next sync."""
         is_first = segment.base_offset == self.start_offset
         if is_first:
             self.disk.make_dirs(self.directory, sync=False)
@@ -370,7 +369,7 @@ class Log:
             old.finish()
         except OSError as error:
             self._report(f"{old.stem}: the index could not be written ({error}); it will be rebuilt")
-        # Where a replay begins when the log is cut, or the older segments are gone. Without room it begins earlier.
+        # Where a replay begins if the log is truncated, or the older segments are removed. Without space it begins earlier.
         with suppress(OSError):
             if len(self.producers):
                 write_snapshot(self.disk, snapshot_path(self.directory, self.next_offset), self.producers.encode())
@@ -386,7 +385,7 @@ class Log:
     # Writing.
 
     def write_pending(self) -> None:
-        """Hand gathered appends to the OS. STORAGE_ERROR when it refuses; then they are undone and ``on_failed`` knows."""
+        """Write collected appends. STORAGE_ERROR if that fails; then they are undone and ``on_failed`` was called."""
         if self._gathered:
             self.flush()
         if self.written_offset != self._notified_offset:
@@ -395,7 +394,7 @@ class Log:
                 self.on_written()
 
     def flush(self, large: Buffer | None = None) -> None:
-        """One write of what is gathered, followed by ``large``. ``on_written`` hears of it in :meth:`write_pending`."""
+        """One write of the collected appends, followed by ``large``. :meth:`write_pending` then calls ``on_written``."""
         gathered = self._gathered
         if large is None:
             if not gathered:
@@ -410,7 +409,6 @@ class Log:
                 self._cut_back()
             (segment.file or self.files.open(segment)).pwritev(buffers, self._written_position)
         except OSError as error:
-            # As if no append after ``written_offset`` had been asked for.
             self._cut_due = True
             self.forget_unwritten()
             raise self._refused(error) from error
@@ -427,12 +425,12 @@ class Log:
         self._position_max = min(segment_bytes, limit)
         self.reader.mark(offset, segment, position)
         if segment.offsets.unflushed_rows > INDEX_ROWS_UNFLUSHED_MAX:
-            # Without room the rows stay in memory, and the batches themselves will say so when they find none either.
+            # Without space the rows stay in memory. Writing the batches reports it if there is no space for them either.
             with suppress(OSError):
                 segment.flush_indexes()
 
     def forget_unwritten(self) -> None:
-        """Take back every append that is not written."""
+        """Undo every append that is not written."""
         segment = self.active
         self._gathered = bytearray()
         for producer_id, previous in reversed(self._undo):
@@ -461,9 +459,9 @@ class Log:
         self._epoch = self.epochs.latest
 
     def _cut_back(self) -> None:
-        """Remove from the file what a failed write left behind ``written_offset``.
+        """Remove from the file what a failed write left after ``written_offset``.
 
-        Synced, though the loop waits for it: what was refused must not come back when the power fails.
+        Synced, although the event loop waits for it: refused records must not reappear after a power failure.
         """
         file = self.active.opened()
         if file.size() > self._written_position:
@@ -471,7 +469,7 @@ class Log:
             try:
                 file.sync()
             except OSError as error:
-                # It was to sync what others wait for, too, and the next sync would not tell that it is lost.
+                # It would have synced other appends too, and the next sync would not report that they are lost.
                 self.fail(error)
                 raise
         self._cut_due = False
@@ -479,7 +477,6 @@ class Log:
     # Syncing.
 
     def begin_sync(self) -> LogSyncTask | None:
-        """What must be synced for all that is written so far; None when nothing is."""
         if not self.is_usable or (self.written_offset == self.synced_offset and not self.unsynced.has_names):
             return None
         try:
@@ -489,11 +486,10 @@ class Log:
             return None
 
     def end_sync(self, task: SyncTask, error: OSError | None) -> None:
-        """The task ran."""
         assert isinstance(task, LogSyncTask)
         task.unpin()
         if task.generation != self.generation:
-            # The log was cut meanwhile, and synced by that.
+            # The log was truncated in the meantime, which synced it.
             return
         if error is not None:
             self.fail(error)
@@ -506,7 +502,7 @@ class Log:
                 self.on_synced()
 
     def fail(self, error: OSError) -> PenstockError:
-        """A sync failed: what was written may be gone from memory and disk alike, and no later sync would tell. Returns what to raise."""
+        """A sync failed: written bytes may be lost, and no later sync would report it. Returns what to raise."""
         if self.failed is not None:
             return self.storage_error(error)
         self.failed = error
@@ -514,34 +510,34 @@ class Log:
         self._report(f"{self.directory}: syncing to the disk failed ({error}); no more appends until the node restarts")
         if self.on_failed is not None:
             self.on_failed(
-                PenstockError(Reason.STORAGE_ERROR, f"syncing {self.directory} to the disk failed: {error}"),
+                PenstockError(Reason.STORAGE_ERROR, f"Syncing {self.directory} to the disk failed: {error}"),
                 self.synced_offset,
             )
         return self.storage_error(error)
 
-    # Its life.
+    # Removing and maintenance.
 
     def delete_before(self, offset: int, *, sync: bool = True) -> None:
-        """Delete all records below ``offset``. Their segments go with the next :meth:`retire`.
+        """Delete all records below ``offset``. Their segments are removed with the next :meth:`retire`.
 
-        It is durable when this returns, unless ``sync`` is false: then a loss of power may bring some of them back.
+        It is durable when this returns, unless ``sync`` is false: then a power failure may restore some of them.
         """
         delete_before(self, offset, sync=sync)
 
     def compaction_task(self, now_ms: int, upto_offset: int | None = None) -> CompactionTask | None:
-        """What compaction should do now, of what is synced and below ``upto_offset``; None when it would not pay."""
+        """What compaction should do now with what is synced and below ``upto_offset``; None if it is not worthwhile."""
         return compaction_task(self, now_ms, upto_offset)
 
     def install(self, task: CompactionTask) -> None:
-        """Take over what a task has cleaned: all of it, or nothing if the log was cut or dropped segments of it meanwhile."""
+        """Install the segments that a task has cleaned; none if the log was truncated or dropped one of them in the meantime."""
         install(self, task)
 
     def truncate_to(self, offset: int) -> None:
-        """Make ``offset`` the next one: all from there on goes, with the whole batch that holds it. Synced when this returns."""
+        """Remove all records from ``offset`` on, including the whole batch that contains it. Synced when this returns."""
         truncate_to(self, offset)
 
     def start_at(self, offset: int) -> None:
-        """Forget all records and continue at ``offset``. Synced when this returns."""
+        """Forget all records and continue at ``offset``, the leader's start offset. Synced when this returns."""
         start_at(self, offset)
 
     def retire(
@@ -549,25 +545,24 @@ class Log:
     ) -> list[RemovalTask]:
         """Roll by age, forget idle producers, and drop old segments below ``upto_offset`` (default: all that is written).
 
-        ``archived_offset`` is up to where a tier has the records; None: there is no tier, and age and size decide alone.
-
-        The files are renamed before this returns; the tasks remove them, off the loop.
+        With ``archived_offset``, age and size remove only records below it, which a tier has. The files are renamed before this
+        returns; the tasks remove them, off the event loop.
         """
         return retire(self, now_ms, upto_offset, archived_offset)
 
     def recovery_point(self) -> RecoveryPoint:
-        """Up to where it is synced, and which snapshot has its producers."""
+        """Up to where the log is synced, and which snapshot has its producers."""
         return RecoveryPoint(*self.synced_point, self.producers.snapshot_offset)
 
     def take_snapshot(self) -> tuple[str, bytes] | None:
-        """Path and content of a new snapshot of the producers, for a checkpoint to write; None when the last one still holds."""
+        """Path and content of a new snapshot of the producers, for a checkpoint; None if the last one is still correct."""
         data = None if self.gathered_bytes else self.producers.take_snapshot(self.written_offset)
         return None if data is None else (snapshot_path(self.directory, self.written_offset), data)
 
     def close(self, *, clean: bool = True) -> None:
-        """Write, sync and let go of everything; without ``clean`` only let go, as when its files are about to be removed.
+        """Write, sync and close everything; without ``clean`` only close, because the files are about to be removed.
 
-        STORAGE_ERROR when the disk refuses; then the next start has to recover it.
+        STORAGE_ERROR if the disk fails; then the next start has to recover the log.
         """
         if self.is_closed:
             return
@@ -593,7 +588,6 @@ class Log:
             self.is_closed = True
             self.generation += 1
             self._position_max = -1
-            # Nobody waits for these any more, and there is no file to write them to.
             self._gathered = bytearray()
             self._undo.clear()
             for segment in self.segment_list.items:

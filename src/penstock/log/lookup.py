@@ -1,7 +1,7 @@
 """Finding an offset by time (ListOffsets).
 
-The time index says where nothing later than a timestamp can stand before; from there batch headers are walked, and only the
-batch that holds the record is opened.
+The time index gives a position before which no record is later than a timestamp. From there batch headers are read, and only
+the batch that contains the record is opened.
 """
 
 from typing import NamedTuple
@@ -39,7 +39,7 @@ def find_by_time(
 
 
 def find_latest(segments: Segments, start_offset: int, upto_offset: int) -> TimestampAndOffset | None:
-    """The record with the greatest timestamp between the offsets, the first of them if there are several."""
+    """The first record with the greatest timestamp between the offsets."""
     greatest = NO_TIMESTAMP
     for segment in segments.items:
         if segment.size and start_offset < segment.next_offset and segment.base_offset < upto_offset:
@@ -65,7 +65,7 @@ def _find_in(segment: Segment, timestamp_ms: int, start_offset: int, upto_offset
                 if found is not None:
                     return found if found.offset < upto_offset else None
     except DamageError:
-        # Behind damage nothing can be vouched for; whoever reads there is told.
+        # Nothing after the damage can be trusted; reading there reports the damage.
         return None
     return None
 
@@ -81,7 +81,7 @@ def _find_in_batch(
             if record.timestamp >= timestamp_ms and record.offset >= start_offset:
                 return TimestampAndOffset(record.offset, record.timestamp, header.leader_epoch)
     except PenstockError:
-        # A batch that cannot be opened is still there to be read: point at it.
+        # A batch that cannot be opened can still be read: return its offset.
         return TimestampAndOffset(max(header.base_offset, start_offset), header.max_timestamp, header.leader_epoch)
     return None
 

@@ -1,7 +1,7 @@
-"""What the files of one partition are called.
+"""The names of the files of one partition.
 
-A segment's files carry the offset that it starts at, in twenty digits, so that names sort as offsets do. A suffix behind the
-usual one marks work that a crash may have interrupted; :mod:`penstock.log.recovery` finishes or removes it.
+The names of a segment's files contain its first offset in twenty digits, so that names sort as offsets do. An additional
+suffix marks work that a crash may have interrupted; :mod:`penstock.log.recovery` completes or removes it.
 """
 
 from typing import Final
@@ -13,11 +13,11 @@ SNAPSHOT: Final = ".snapshot"
 SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX)
 
 DELETED: Final = ".deleted"
-"""Dropped by retention, with all segments before it; removed once that is durable."""
+"""Dropped by retention, with all segments before it; removed when that is durable."""
 CLEANED: Final = ".cleaned"
 """Being written by compaction: worthless until it is renamed."""
 SWAP: Final = ".swap"
-"""Whole and synced, about to take the place of the segments it was made from: ``<base offset>-<next offset>.swap``."""
+"""Whole and synced, about to replace the segments it was made from: ``<base offset>-<next offset>.swap``."""
 TEMPORARY: Final = ".tmp"
 """Being written by :meth:`penstock.ports.Disk.write_atomic`."""
 
@@ -25,10 +25,10 @@ LEADER_EPOCHS: Final = "leader-epochs"
 START_OFFSET: Final = "start-offset"
 START_OFFSET_TITLE: Final = "penstock-start-offset"
 CUT: Final = "cut"
-"""The log was cut back below its checkpoint; recovery must start no later than it says."""
+"""The log was truncated below its checkpoint; recovery must start no later than it says."""
 CUT_TITLE: Final = "penstock-cut"
 CLEAN_OFFSET: Final = "clean-offset"
-"""Up to where compaction has come."""
+"""Up to where the log is compacted."""
 CLEAN_OFFSET_TITLE: Final = "penstock-clean-offset"
 
 OFFSET_DIGITS: Final = 20
@@ -52,7 +52,7 @@ def segment_stem(directory: str, base_offset: int) -> str:
 
 
 def offset_of(name: str, suffix: str) -> int | None:
-    """The offset in a file name that ends in ``suffix``; None for any other name."""
+    """The offset in a file name that ends with ``suffix``; None for any other name."""
     digits = name[: -len(suffix)]
     if name.endswith(suffix) and len(digits) == OFFSET_DIGITS and digits.isascii() and digits.isdigit():
         return int(digits)

@@ -1,4 +1,4 @@
-"""Small durable facts about one log, each a line of numbers in a file of its own, guarded by a checksum.
+"""Small durable facts about one log, each a line of numbers in a separate file, with a checksum.
 
 The line: ``<title> 1 <CRC-32C of the numbers, 8 hex digits> <number> ...``
 """
@@ -9,13 +9,13 @@ from penstock.ports import Disk
 
 
 def write_note(disk: Disk, path: str, title: str, *numbers: int, sync: bool = True) -> None:
-    """Replace the note; durable when this returns, unless ``sync`` is false: a loss of power may leave the old one, or none."""
+    """Replace the note. Durable when this returns, unless ``sync`` is false: a power failure may leave the old one, or none."""
     body = " ".join(map(str, numbers))
     disk.write_atomic(path, f"{title} 1 {crc32c(body.encode()):08x} {body}\n".encode(), sync=sync)
 
 
 def read_note(disk: Disk, path: str, title: str, count: int) -> tuple[int, ...] | None:
-    """The ``count`` numbers in it; None when there is no note or it is damaged."""
+    """The ``count`` numbers in it; None if there is no note or it is damaged."""
     if not disk.exists(path):
         return None
     words = disk.read_bytes(path).decode("ascii", "replace").rstrip("\n").split(" ")

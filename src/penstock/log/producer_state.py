@@ -1,18 +1,18 @@
-"""What one partition remembers of its idempotent producers, so that a batch sent twice is stored once.
+"""The state of the idempotent producers of one partition, so that a batch sent twice is stored once.
 
-For each producer id: its epoch, its last sequence number, and where its last five batches went. Five, because a client has
-at most five batches under way; a repeat of one of them is answered with the offset it got the first time.
+For each producer id: its epoch, its last sequence number, and the offsets of its last five batches. Five, because a client
+has at most five batches in flight; a repeated batch is answered with the offset of its first copy.
 
-Invariant: an entry is a tuple and is never changed, only replaced; :meth:`ProducerStates.update` hands out the entry it
-replaced, and :meth:`ProducerStates.undo` puts exactly that back when the append could not be written.
+Invariant: an entry is a tuple and is never changed, only replaced; :meth:`ProducerStates.update` returns the entry it
+replaced, and :meth:`ProducerStates.undo` restores exactly that if the append could not be written.
 
-On disk (``<offset>.snapshot``, the state of everything before that offset), big-endian::
+On disk (``<offset>.snapshot``, the state before that offset), big-endian::
 
     format 2 bytes | CRC-32C of the body 4 | length of the body 4 | body
     body: number of producers 4, then for each, longest idle first:
           producer id 8 | epoch 2 | last sequence 4 | last active 8 | batches 1 | (first sequence 4, last sequence 4, base offset 8)*
 
-A snapshot only saves time: the state can always be made again from the batch headers in the log.
+A snapshot only saves time: the state can always be rebuilt from the batch headers in the log.
 """
 
 import struct
@@ -29,7 +29,7 @@ from penstock.records.batch import CONTROL_BIT, BatchHeader
 from penstock.types import Buffer
 
 SEQUENCE_MASK: Final = 0x7FFFFFFF
-"""Sequence numbers go from 0 to 2^31 - 1 and then start again."""
+"""Sequence numbers run from 0 to 2^31 - 1 and then start again at 0."""
 NO_SEQUENCE: Final = -1
 EXPIRATION_MS_DEFAULT: Final = 24 * 60 * 60 * 1000
 """As Kafka's producer.id.expiration.ms."""
@@ -51,7 +51,7 @@ ProducerEntry = tuple[int, int, int, tuple[BatchPlace, ...]]
 
 
 class ActiveProducer(NamedTuple):
-    """One producer, as an administrator sees it."""
+    """One producer, for administrators."""
 
     producer_id: int
     producer_epoch: int
@@ -67,10 +67,10 @@ class ProducerStates:
     def __init__(self, producers_max: int = PRODUCER_IDS_PER_PARTITION_MAX) -> None:
         assert producers_max > 0
         self._producers_max = producers_max
-        # In the order of their last append, so the first is always the one idle longest.
+        # In the order of their last append, so the first has been idle longest.
         self._entries: OrderedDict[int, ProducerEntry] = OrderedDict()
         self.snapshot_offset = SNAPSHOT_UNKNOWN
-        """The offset of a snapshot with this state; SNAPSHOT_UNKNOWN once the state has changed since."""
+        """The offset of a snapshot with this state; SNAPSHOT_UNKNOWN if the state has changed since."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -86,21 +86,21 @@ class ProducerStates:
         return max(self._entries, default=-1)
 
     def get(self, producer_id: int) -> ProducerEntry | None:
-        """What is known of a producer."""
+        """The entry of a producer."""
         return self._entries.get(producer_id)
 
     def check(self, header: BatchHeader) -> int | None:
-        """None when the batch is the producer's next; the base offset it has already when it is a repeat; else refused.
+        """None if the batch is the producer's next one; its base offset if it is a repeated one; otherwise it is refused.
 
-        A producer that is not known may start anywhere: its state may have expired while it slept. A known one that comes
-        with a newer epoch starts at 0. A batch older than the remembered ones is refused as out of order, as in Kafka:
-        calling it a duplicate would make clients report as stored what nobody can vouch for any more.
+        An unknown producer may start with any sequence: its state may have expired while it was idle. A known one with a newer
+        epoch starts at 0. A batch older than the remembered ones is refused as out of order, as in Kafka: if it were called a
+        duplicate, clients would report it as stored, which is not certain any more.
         """
         first = header.base_sequence
         if first < 0:
             raise PenstockError(
                 Reason.INVALID_RECORD,
-                f"producer {header.producer_id} sent a batch without a sequence number; use sequence numbers",
+                f"Producer {header.producer_id} sent a batch without a sequence number; use sequence numbers",
             )
         entry = self._entries.get(header.producer_id)
         if entry is None:
@@ -116,26 +116,26 @@ class ProducerStates:
                     return base_offset
             raise PenstockError(
                 Reason.OUT_OF_ORDER_SEQUENCE,
-                f"producer {header.producer_id} sent sequence {first} after {last_sequence}; send again from"
+                f"Producer {header.producer_id} sent sequence {first} after {last_sequence}; send again from"
                 f" {(last_sequence + 1) & SEQUENCE_MASK}",
             )
         if batch_epoch < epoch:
             raise PenstockError(
                 Reason.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id} now has epoch {epoch}, but the batch has {batch_epoch}; another instance has taken over: stop, or request a new epoch",
+                f"Producer {header.producer_id} now has epoch {epoch}, but the batch has {batch_epoch}; another instance has taken over: stop, or request a new epoch",
             )
         if first != 0:
             raise PenstockError(
                 Reason.OUT_OF_ORDER_SEQUENCE,
-                f"producer {header.producer_id} started epoch {batch_epoch} at sequence {first}; a new epoch starts at 0",
+                f"Producer {header.producer_id} started epoch {batch_epoch} at sequence {first}; a new epoch starts at 0",
             )
         return None
 
     def update(self, header: BatchHeader, base_offset: int, timestamp_ms: int) -> ProducerEntry | None:
-        """Remember an appended batch; returns what :meth:`undo` needs. Several are undone last one first.
+        """Remember an appended batch; returns what :meth:`undo` needs. Undo several in reverse order.
 
-        ``timestamp_ms`` is when the producer was last active by this node's clock. A client's own timestamps may be
-        years old, and with them an active producer would expire at once.
+        ``timestamp_ms`` is when the producer was last active, by this node's clock. A client's timestamps may be years old,
+        so that an active producer would expire immediately.
         """
         self.snapshot_offset = SNAPSHOT_UNKNOWN
         producer_id = header.producer_id
@@ -143,7 +143,7 @@ class ProducerStates:
         previous = entries.get(producer_id)
         epoch = header.producer_epoch
         if header.attributes & CONTROL_BIT or header.base_sequence < 0:
-            # Markers have no sequence: they only move the epoch, and a new epoch starts at 0.
+            # Markers have no sequence: they only change the epoch, and a new epoch starts at 0.
             if previous is not None and previous[0] == epoch:
                 entries[producer_id] = (epoch, previous[1], timestamp_ms, previous[3])
             else:
@@ -164,9 +164,9 @@ class ProducerStates:
         return previous
 
     def undo(self, producer_id: int, previous: ProducerEntry | None) -> None:
-        """Take back the latest update of this producer; ``previous`` is what the update returned.
+        """Undo the latest update of this producer; ``previous`` is what the update returned.
 
-        One that was not known before stays known, and is expected to start where it started (:meth:`expect`).
+        A producer that was unknown before stays known, and must start with the same sequence again (:meth:`expect`).
         """
         if previous is not None:
             self._entries[producer_id] = previous
@@ -177,10 +177,10 @@ class ProducerStates:
             self._entries[producer_id] = _start_at(epoch, batches[0][0] if batches else 0, timestamp_ms)
 
     def expect(self, header: BatchHeader, timestamp_ms: int) -> bool:
-        """Let a producer that is not known start with this batch only, which is refused for now; returns whether that is new.
+        """Let an unknown producer start with this batch only, which is refused for now; returns whether that is new.
 
-        Otherwise it could start anywhere, and the batches that it sent behind the refused one would be taken before that one comes
-        again. No other producer is forgotten for it.
+        Otherwise it could start with any sequence, and the batches that it sent after the refused one would be accepted before
+        that one is sent again. No other producer is forgotten for it.
         """
         if header.producer_id in self._entries or len(self._entries) >= self._producers_max:
             return False
@@ -203,11 +203,11 @@ class ProducerStates:
             yield ActiveProducer(producer_id, epoch, last_sequence, timestamp_ms)
 
     def last_offsets(self) -> dict[int, int]:
-        """For each producer the base offset of its last batch: what compaction must keep a trace of."""
+        """For each producer the base offset of its last batch, which compaction must keep."""
         return {producer_id: entry[3][-1][2] for producer_id, entry in self._entries.items() if entry[3]}
 
     def take_snapshot(self, offset: int) -> bytes | None:
-        """The content of a snapshot at ``offset``, for somebody to write; None when none is needed."""
+        """The content of a snapshot at ``offset``, for the caller to write; None if none is needed."""
         if self.snapshot_offset != SNAPSHOT_UNKNOWN:
             return None
         self.snapshot_offset = offset if self._entries else NO_PRODUCERS
@@ -224,23 +224,23 @@ class ProducerStates:
 
     @classmethod
     def decode(cls, data: Buffer, producers_max: int = PRODUCER_IDS_PER_PARTITION_MAX) -> "ProducerStates":
-        """The state in a snapshot; ValueError when it is damaged: then make the state again from the log."""
+        """The state in a snapshot; ValueError if it is damaged: then rebuild the state from the log."""
         view = memoryview(data)
         if len(view) < _PREFIX.size:
-            raise ValueError(f"the producer snapshot has only {len(view)} bytes")
+            raise ValueError(f"The producer snapshot has only {len(view)} bytes")
         version, crc, length = _PREFIX.unpack_from(view)
         if version != _FORMAT:
-            raise ValueError(f"the producer snapshot has format {version}; this version reads {_FORMAT}")
+            raise ValueError(f"The producer snapshot has format {version}; this version reads {_FORMAT}")
         body = view[_PREFIX.size :]
         if len(body) != length:
-            raise ValueError(f"the producer snapshot declares {length} bytes, but has {len(body)}")
+            raise ValueError(f"The producer snapshot declares {length} bytes, but has {len(body)}")
         if crc32c(body) != crc:
-            raise ValueError("the checksum of the producer snapshot does not match")
+            raise ValueError("The checksum of the producer snapshot does not match")
         states = cls(producers_max)
         try:
             states._decode_body(body)
         except struct.error as error:
-            raise ValueError(f"the producer snapshot ends early: {error}") from None
+            raise ValueError(f"The producer snapshot ends early: {error}") from None
         return states
 
     def _decode_body(self, body: memoryview) -> None:
@@ -262,9 +262,9 @@ class ProducerStates:
             if len(self._entries) > self._producers_max:
                 self._entries.popitem(last=False)
         if position != len(body):
-            raise ValueError(f"the producer snapshot has {len(body) - position} extra bytes")
+            raise ValueError(f"The producer snapshot has {len(body) - position} extra bytes")
 
 
 def _start_at(epoch: int, first_sequence: int, timestamp_ms: int) -> ProducerEntry:
-    """The entry of a producer that has nothing here and starts with this sequence."""
+    """The entry of a producer without batches that must start with this sequence."""
     return epoch, first_sequence - 1, timestamp_ms, ()

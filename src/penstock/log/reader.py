@@ -1,17 +1,17 @@
 """Reading a log: slices of the file, found without scanning.
 
-Batch borders that are known (ends of writes, ends of reads) are kept as marks: offset -> segment and position. A consumer that
-goes on where it stopped, up to an end that was written in one go, needs no index at all.
+Known batch boundaries (ends of writes, ends of reads) are kept as marks: offset -> segment and position. A consumer that
+continues where it stopped, up to the end of a write, needs no index at all.
 
-Invariant: a mark says where the first batch that ends at or behind its offset starts, or would. Whoever cuts, removes or
-replaces segments calls :meth:`LogReader.forget`.
+Invariant: a mark is the position where the first batch that ends at or after its offset starts, or would start. Code that
+truncates, removes or replaces segments calls :meth:`LogReader.forget`.
 """
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.errors import PenstockError, Reason
 from penstock.limits import REQUEST_BYTES_MAX
-from penstock.log.scan import sound_length
+from penstock.log.scan import INCOMPLETE, sound_length
 from penstock.log.segment import Segment
 from penstock.records.batch import HEADER_BYTES, LENGTH_END, LENGTH_MIN, read_header, unpack_offset_and_length
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from penstock.log.log import Log
 
 MARKS_MAX: Final = 256
-"""Borders remembered per log; the oldest goes first."""
+"""Marks per log; the oldest is dropped first."""
 WALK_STEPS_MAX: Final = 8
-"""Batches stepped over to find the end of a slice before the index is asked."""
+"""Batches scanned to find the end of a slice before the index is used."""
 
 
 class Slice(NamedTuple):
-    """Batches back to back: ``data`` starts with the batch that holds the offset asked for and ends with a whole batch."""
+    """Consecutive batches: ``data`` starts with the batch that contains the requested offset and ends with a whole batch."""
 
     data: bytes | memoryview
     next_offset: int
-    """Where to go on: the offset behind the last batch in ``data``."""
+    """Where to continue: the offset after the last batch in ``data``."""
 
 
 class LogReader:
@@ -43,22 +43,22 @@ class LogReader:
         self._marks: dict[int, tuple[Segment, int]] = {}
 
     def mark(self, offset: int, segment: Segment, position: int) -> None:
-        """``offset`` is at a batch border, and the batch behind it starts, or will start, at ``position``."""
+        """``offset`` is at a batch boundary, and the batch after it starts, or will start, at ``position``."""
         marks = self._marks
         marks[offset] = (segment, position)
         if len(marks) > MARKS_MAX:
             del marks[next(iter(marks))]
 
     def forget(self) -> None:
-        """Segments were cut, removed or replaced."""
+        """Segments were truncated, removed or replaced."""
         self._marks.clear()
 
     def read(self, offset: int, max_bytes: int, upto_offset: int, at_least_one: bool) -> Slice:
-        """Batches from the one that holds ``offset``, of one segment, at most ``max_bytes``, all below ``upto_offset``.
+        """See :meth:`penstock.log.log.Log.read`.
 
-        The first batch comes whole even above ``max_bytes`` when ``at_least_one``. OFFSET_OUT_OF_RANGE outside
-        ``start_offset`` to ``upto_offset``; CORRUPT_RECORDS when the batch asked for is damaged on disk, STORAGE_ERROR when
-        the disk does not give it.
+        With ``at_least_one`` the first batch is returned whole even above ``max_bytes``. OFFSET_OUT_OF_RANGE outside
+        ``start_offset`` to ``upto_offset``; CORRUPT_RECORDS if the requested batch is damaged on disk, STORAGE_ERROR if the
+        disk fails.
         """
         log = self._log
         upto_offset = min(upto_offset, log.written_offset)
@@ -67,7 +67,7 @@ class LogReader:
                 return Slice(b"", offset)
             raise PenstockError(
                 Reason.OFFSET_OUT_OF_RANGE,
-                f"offset {offset} is out of range {log.start_offset} to {upto_offset}; start from the earliest or the latest offset",
+                f"Offset {offset} is out of range {log.start_offset} to {upto_offset}; start from the earliest or the latest offset",
             )
         try:
             found = self._marks.get(offset)
@@ -88,7 +88,7 @@ class LogReader:
             data = segment.opened().pread(min(max_bytes, available), position)
             length = len(data)
             if length == available:
-                # Ends at a border that is known already.
+                # Ends at a known boundary.
                 if segment.verified_from <= position and end <= segment.verified_to:
                     return Slice(data, min(segment.next_offset, upto_offset))
             elif length < HEADER_BYTES or length < unpack_offset_and_length(data)[1] + LENGTH_END:
@@ -98,11 +98,11 @@ class LogReader:
             return self._checked(segment, position, offset, data, upto_offset)
         except OSError as error:
             raise PenstockError(
-                Reason.STORAGE_ERROR, f"cannot read {log.directory}: {error}; check the disk, and try again"
+                Reason.STORAGE_ERROR, f"Cannot read {log.directory}: {error}; check the disk, and try again"
             ) from error
 
     def bytes_between(self, offset: int, upto_offset: int) -> int:
-        """How many bytes a reader has before it, from the batch that holds ``offset`` up to ``upto_offset``."""
+        """See :meth:`penstock.log.log.Log.bytes_between`."""
         upto_offset = min(upto_offset, self._log.written_offset)
         if not self._log.start_offset <= offset < upto_offset:
             return 0
@@ -137,7 +137,7 @@ class LogReader:
         return segment, segment.locate(offset, segment.size)
 
     def _end_in(self, segment: Segment, upto_offset: int) -> int:
-        """Where in ``segment`` a reader must stop that may see nothing from ``upto_offset`` on."""
+        """Where in ``segment`` a reader must stop that may read only up to ``upto_offset``."""
         if upto_offset >= segment.next_offset:
             return segment.size
         if upto_offset <= segment.base_offset:
@@ -150,19 +150,19 @@ class LogReader:
         return position
 
     def _first_batch(self, segment: Segment, position: int, end: int, data: bytes) -> bytes:
-        """The whole first batch, though it is larger than what was asked for."""
+        """The whole first batch, although it is larger than requested."""
         file = segment.opened()
         if len(data) < HEADER_BYTES:
             data = file.pread(min(HEADER_BYTES, end - position), position)
         if len(data) < LENGTH_END:
             return data
-        # A damaged length must not make us read the rest of the segment; the check that follows finds it.
+        # A damaged length must not cause a read of the rest of the segment; the check that follows finds it.
         length = unpack_offset_and_length(data)[1]
         size = length + LENGTH_END if LENGTH_MIN <= length <= REQUEST_BYTES_MAX else HEADER_BYTES
         return file.pread(min(size, end - position), position)
 
     def _checked(self, segment: Segment, position: int, offset: int, data: bytes, upto_offset: int) -> Slice:
-        """Check what was not checked before, and end the slice with a whole batch."""
+        """Check the CRC of what was not checked before, and end the slice with a whole batch."""
         if not segment.is_verified(position, position + len(data)):
             sound, fault = sound_length(data, offset, segment.next_offset)
             segment.note_verified(position, position + sound)
@@ -172,7 +172,7 @@ class LogReader:
         else:
             last = self._last_border(segment, position, data)
         if last is None:
-            raise self._corrupt(segment, position, offset, "an incomplete batch")
+            raise self._corrupt(segment, position, offset, INCOMPLETE)
         length, next_offset = last
         self.mark(next_offset, segment, position + length)
         next_offset = min(next_offset, upto_offset)
@@ -180,7 +180,7 @@ class LogReader:
 
     @staticmethod
     def _last_border(segment: Segment, position: int, data: bytes | memoryview) -> tuple[int, int] | None:
-        """Length of the whole batches in ``data``, and the offset behind them."""
+        """Length of the whole batches in ``data``, and the offset after them."""
         total = len(data)
         at, last = 0, -1
         steps = 0
@@ -200,7 +200,7 @@ class LogReader:
 
     @staticmethod
     def _jump(segment: Segment, position: int, data: bytes | memoryview, at: int) -> int:
-        """The start of a whole batch near the end of ``data`` that the index knows; ``at`` when it knows none behind it."""
+        """The start of the last whole batch in ``data`` that is in the index; ``at`` if there is none after it."""
         value = position + len(data) - HEADER_BYTES
         while True:
             row = segment.offsets.floor_by_value(value)
@@ -218,6 +218,6 @@ class LogReader:
         next_offset = segment.next_offset if sound is None else sound[1]
         return PenstockError(
             Reason.CORRUPT_RECORDS,
-            f"offsets {offset} to {next_offset - 1} are damaged on disk ({fault}, {segment.log_path} position {position}); "
+            f"Offsets {offset} to {next_offset - 1} are damaged on disk ({fault}, {segment.log_path} position {position}); "
             f"restore the file from a replica or a backup, or continue reading at offset {next_offset}",
         )

@@ -1,18 +1,19 @@
-"""Finding out what a log holds when a node starts.
+"""Recovery of a log when a node starts.
 
-:func:`open_log` builds a log from its folder. When the folder is as the checkpoint says, only the end of the active segment is
-checked, batch by batch from the last index row on. When it is not, because the node was killed or lost power,
-:func:`recover` first scans everything from the recovery point on: headers, checksums, order of offsets.
+:func:`open_log` builds a log from its directory. If the directory is as the checkpoint says, only the end of the active segment
+is checked, batch by batch from the last index row on. Otherwise, because the node was killed or lost power, :func:`recover`
+first scans everything from the recovery point on: headers, checksums, order of offsets.
 
-Beyond the recovery point the log is cut at the first batch that is torn or damaged, in a closed segment as in the active one:
-a loss of power leaves zeros, old bytes or rubbish wherever pages had not arrived, with sound batches after them, and nothing
-that comes later was acknowledged. Before the recovery point everything was synced, so damage is kept, to be refused when it is read;
-the same holds for the segment of the recovery point once compaction has replaced it.
-Where the checkpoint is lost, nobody knows what was synced: then damage in a closed segment is kept if sound batches follow, and
-only a hole (zeros, or nothing at all) cuts the log. Whatever is cut or found is reported.
+After the recovery point the log is truncated at the first batch that is incomplete or damaged, in a closed segment as in the
+active one: a power failure leaves zeros, old bytes or garbage wherever pages were not written, with sound batches after them,
+and nothing after that was acknowledged. Before the recovery point everything was synced, so damage is kept, and reading it is
+refused; the same applies to the segment of the recovery point if compaction has replaced it.
+If the checkpoint is lost, it is unknown what was synced: then damage in a closed segment is kept if sound batches follow, and
+only a hole (zeros, or nothing at all) truncates the log. Everything that is truncated or damaged is reported.
 
-What a crash interrupted is finished or undone first: ``.cleaned`` files go; a ``.swap`` file, which is whole and synced, takes the
-place of the segments that it was made from; a ``.deleted`` segment goes with all before it, or comes back if none follows it.
+What a crash interrupted is completed or undone first: ``.cleaned`` files are removed; a ``.swap`` file, which is whole and
+synced, replaces the segments that it was made from; a ``.deleted`` segment is removed with all before it, or restored if no
+segment follows it.
 """
 
 from penstock.log.checkpoint import NO_PRODUCERS, SNAPSHOT_UNKNOWN, RecoveryPoint
@@ -50,7 +51,7 @@ _HOLE_BYTES = 64
 
 
 def open_log(environment: LogEnvironment, directory: str, config: LogConfig, point: RecoveryPoint | None = None) -> Log:
-    """The log in ``directory``, scanned as far as ``point`` does not vouch for it; an empty one when there is none."""
+    """The log in ``directory``, recovered if it does not match ``point``; an empty log if there is none."""
     disk = environment.disk
     if not matches(disk, directory, point):
         point = recover(environment, directory, config.index_interval_bytes, point)
@@ -71,14 +72,14 @@ def open_log(environment: LogEnvironment, directory: str, config: LogConfig, poi
         config,
         listed,
         start_offset,
-        # Below the start epochs are forgotten, though a batch may still lie there.
+        # Epochs below the start offset are forgotten, although their batches may still be in a segment.
         epochs=_load_epochs(environment, directory, listed, last_epoch if start_offset < next_offset else NO_EPOCH),
         producers=load_producers(disk, directory, listed, point, next_offset, environment.clock.now_ms()),
     )
 
 
 def matches(disk: Disk, directory: str, point: RecoveryPoint | None) -> bool:
-    """Whether the folder ends as ``point`` says, so that nothing needs to be scanned."""
+    """Whether the log ends as ``point`` says, so that nothing needs to be scanned."""
     names = disk.listdir(directory)
     if not names:
         return True
@@ -105,9 +106,9 @@ def recover(
     *,
     synced: bool = False,
 ) -> RecoveryPoint:
-    """Make the folder sound and durable from the recovery point on; returns the point at its new end.
+    """Make the log sound and durable from the recovery point on; returns the point at its new end.
 
-    With ``synced`` it is durable already, and only what is changed here has to be synced.
+    With ``synced`` it is already durable, and only changes made here have to be synced.
     """
     disk = environment.disk
     tidy(disk, directory)
@@ -118,7 +119,7 @@ def recover(
         if point is not None and cut[1] < point.offset:
             point = RecoveryPoint(cut[0], cut[1], cut[2], SNAPSHOT_UNKNOWN)
     elif note.is_there:
-        # It was cut, and nobody knows where: the checkpoint may describe batches that are gone.
+        # The log was cut at an unknown offset: the checkpoint may describe batches that are gone.
         point = None
     segments = list_segments(disk, environment.files, directory)
     if not segments:
@@ -170,7 +171,7 @@ def _sync_names_above(environment: LogEnvironment, directory: str) -> None:
 
 
 def tidy(disk: Disk, directory: str) -> None:
-    """Finish or undo what a crash interrupted."""
+    """Complete or undo what a crash interrupted."""
     for name in disk.listdir(directory):
         path = f"{directory}/{name}"
         if name.endswith((CLEANED, TEMPORARY)):
@@ -186,19 +187,19 @@ def tidy(disk: Disk, directory: str) -> None:
                 for suffix in SEGMENT_SUFFIXES:
                     if suffix != LOG or base != swapped[0]:
                         disk.remove(stem + suffix)
-        # A rename that outlives the removals before it would leave segments that overlap.
+        # If the rename survived a power failure and the removals did not, segments would overlap.
         disk.sync_dir(directory)
         disk.rename(path, segment_stem(directory, swapped[0]) + LOG)
         disk.sync_dir(directory)
-    # What was compacted may have been dropped since.
+    # A compacted segment may have been dropped since.
     _drop_deleted(disk, directory)
 
 
 def _drop_deleted(disk: Disk, directory: str) -> None:
     """Remove the ``.deleted`` segments and those before the last of them: retention dropped them with it.
 
-    A loss of power may keep some of these renames and not others, and the gap would look like lost records. It may also take the
-    name of the segment that follows: then the last one comes back, since without it the log would not know where it ended.
+    A power failure may keep only some of these renames, and the gap would look like lost records. It may also lose the name of
+    the segment that follows: then the last one is restored, because otherwise the end of the log would be unknown.
     """
     deleted = [name for name in disk.listdir(directory) if name.endswith(DELETED)]
     if not deleted:
@@ -209,7 +210,7 @@ def _drop_deleted(disk: Disk, directory: str) -> None:
         if base < dropped:
             for suffix in SEGMENT_SUFFIXES:
                 disk.remove(segment_stem(directory, base) + suffix)
-    # Until this is durable the ``.deleted`` files must stay: only they show that no records are missing.
+    # Until this is durable the ``.deleted`` files must be kept: only they show that no records are missing.
     disk.sync_dir(directory)
     if max(bases, default=-1) < dropped:
         path = segment_stem(directory, dropped) + LOG
@@ -220,7 +221,7 @@ def _drop_deleted(disk: Disk, directory: str) -> None:
 
 
 def _where_to_begin(segments: list[Segment], point: RecoveryPoint | None) -> tuple[int, int]:
-    """Number of the first segment to scan, and up to which position its index may be believed."""
+    """Number of the first segment to scan, and up to which position its index can be trusted."""
     if point is None:
         return 0, 0
     number = max((n for n, segment in enumerate(segments) if segment.base_offset <= point.offset), default=0)
@@ -231,7 +232,7 @@ def _where_to_begin(segments: list[Segment], point: RecoveryPoint | None) -> tup
 
 
 def _was_rewritten(segment: Segment, point: RecoveryPoint, touched_to: int) -> bool:
-    """Whether compaction has replaced the segment of the recovery point since. What it writes is synced before it takes its place."""
+    """Whether compaction has since replaced the segment of the recovery point. Its files are synced before they are installed."""
     moved = segment.base_offset != point.segment_base or segment.size < point.position
     return moved and segment.base_offset < point.offset and segment.next_offset <= touched_to
 
@@ -244,8 +245,8 @@ def _scan_closed(
     believed_offset: int,
     epochs: dict[int, int],
 ) -> SegmentTail:
-    """Check a closed segment from the last index row before ``believed`` on. Damage in the answer means: cut."""
-    # Its index was not synced when the node stopped: zeros in it could make the segment look old.
+    """Check a closed segment from the last index row before ``believed`` on. Damage in the result means: truncate there."""
+    # Its index may not have been synced when the node stopped: zeros in it could make the segment look old.
     segment.check_indexes(interval_bytes)
     row = segment.offsets.floor_by_value(believed)
     position, offset = 0, segment.base_offset
@@ -275,19 +276,19 @@ def _scan_closed(
 
 
 def _is_hole(file: File, position: int) -> bool:
-    """Whether nothing was ever written here: a loss of power leaves zeros where the bytes had not arrived."""
+    """Whether nothing was ever written here: a power failure leaves zeros where bytes were not written."""
     return not any(file.pread(_HOLE_BYTES, position))
 
 
 def _cut_at(environment: LogEnvironment, segments: list[Segment], number: int, tail: SegmentTail) -> None:
-    """Cut segment ``number`` to its sound part and remove all behind it."""
+    """Truncate segment ``number`` to its sound part and remove all later segments."""
     segment = segments[number]
     later = segments[number + 1 :]
     environment.report(
         f"{segment.log_path}: {tail.damage}; the log was truncated there: {segment.size - tail.end} bytes and "
         f"{len(later)} later segments were removed, the next offset is {tail.next_offset}"
     )
-    # From the end, so that another crash leaves a log without gaps.
+    # In reverse order, so that another crash leaves a log without gaps.
     for gone in reversed(later):
         gone.remove()
     del segments[number + 1 :]
@@ -296,17 +297,17 @@ def _cut_at(environment: LogEnvironment, segments: list[Segment], number: int, t
 
 def _flush_index(environment: LogEnvironment, segment: Segment, tail: SegmentTail) -> None:
     if segment.offsets.unflushed_rows < FEW_ROWS and not tail.stepped_over:
-        # Cheaper to walk over again than to make a file for.
+        # Scanning the batches again is cheaper than a file.
         return
     try:
         segment.flush_indexes()
     except OSError as error:
-        # A full disk must not keep the log from being read.
+        # The log must be readable even if the disk is full.
         environment.report(f"{segment.stem}: the index could not be written ({error}); it is rebuilt when needed")
 
 
 def cut_segment(segment: Segment, tail: SegmentTail) -> None:
-    """Leave only the sound part; durable when this returns."""
+    """Keep only the sound part; durable when this returns."""
     file = segment.opened()
     file.truncate(tail.end)
     file.sync()
@@ -321,7 +322,7 @@ def _bring_epochs_up(environment: LogEnvironment, directory: str, found: dict[in
     try:
         history = EpochHistory.load(environment.disk, path)
     except ValueError:
-        # Opening the log finds the same, and makes it again from all batches.
+        # Opening the log finds the same, and rebuilds the file from all batches.
         return
     history.truncate_from_end(next_offset + 1)
     for epoch, offset in found.items():
@@ -331,7 +332,7 @@ def _bring_epochs_up(environment: LogEnvironment, directory: str, found: dict[in
 def _bring_snapshot_up(
     environment: LogEnvironment, directory: str, segments: Segments, point: RecoveryPoint | None, next_offset: int
 ) -> int:
-    """A snapshot at the new end, so that opening the log has nothing to replay."""
+    """Write a snapshot at the new end, so that opening the log has nothing to replay; returns its offset."""
     drop_snapshots_above(environment.disk, directory, next_offset)
     producers = load_producers(environment.disk, directory, segments, point, next_offset, environment.clock.now_ms())
     if not len(producers):
@@ -351,7 +352,7 @@ def _bring_snapshot_up(
 def _settle_tail(
     environment: LogEnvironment, segment: Segment, interval_bytes: int, point: RecoveryPoint | None
 ) -> int:
-    """Check the end of the active segment and cut it where it is not sound; returns the last batch's epoch."""
+    """Check the end of the active segment and truncate it where it is not sound; returns the last batch's epoch."""
     index_tail(segment, interval_bytes, segment.size, segment.base_offset if point is None else point.offset, {})
     tail = check_end(segment)
     if tail.damage is not None:
@@ -360,7 +361,7 @@ def _settle_tail(
         )
         cut_segment(segment, tail)
     segment.next_offset = tail.next_offset
-    # From here on this process alone writes behind the part just checked.
+    # From now on only this process writes after the part just checked.
     segment.verified_to = OFFSET_LIMIT
     return tail.last_epoch
 
@@ -371,7 +372,7 @@ def _start_offset(disk: Disk, directory: str, segments: list[Segment]) -> int:
     if note is None:
         return kept
     if note[0] > end:
-        # The end was lost after its records had been deleted: what is appended in their place is not deleted.
+        # The end was lost after its records had been deleted: records appended there instead are not deleted.
         write_note(disk, f"{directory}/{START_OFFSET}", START_OFFSET_TITLE, end)
     return min(max(note[0], kept), end)
 

@@ -1,6 +1,6 @@
 """Dropping the oldest records of a log: by age and size, and on request.
 
-On disk: ``start-offset``, below which records are deleted though their segment is still there.
+On disk: ``start-offset``, below which records are deleted although their segment still exists.
 """
 
 import os
@@ -31,12 +31,12 @@ def expired_count(
     upto_offset: int,
     archived_offset: int | None = None,
 ) -> int:
-    """How many of the oldest segments may go; the last one of them may be the active one.
+    """How many of the oldest segments may be dropped; the last one of them may be the active one.
 
-    A segment goes when it lies below ``start_offset`` as a whole (DeleteRecords), when its greatest timestamp is older than
-    ``retention_ms``, or while the others without it still have ``retention_bytes``. Always from the start, and never
-    anything at or above ``upto_offset``, which readers have not been shown yet. Without timestamps there is no age.
-    With a tier, age and size take only what is archived: records below ``archived_offset``.
+    A segment is dropped if it is completely below ``start_offset`` (DeleteRecords), if its greatest timestamp is older than
+    ``retention_ms``, or if the others without it still have ``retention_bytes``. Always from the start, and never
+    anything at or above ``upto_offset``, which readers cannot see yet. A segment without timestamps has no age.
+    With a tier, age and size drop only what is archived: records below ``archived_offset``.
     """
     surplus_bytes = sum(segment.size for segment in segments) - config.retention_bytes
     count = 0
@@ -65,16 +65,16 @@ def _is_older(segment: Segment, than_ms: int) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RemovalTask:
-    """Files that nobody reads any more; removing large ones takes a while, so it is done off the event loop."""
+    """Files that are no longer read. Removing large ones is slow, so it is done off the event loop."""
 
     disk: Disk
     paths: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
 
     def run(self) -> None:
-        """Remove them. After a crash half-way the next start removes the rest."""
+        """Remove them. After a crash in between the next start removes the rest."""
         for directory in {os.path.dirname(path) for path in self.paths}:
-            # Recovery must find these files until their new names are durable. The folder is gone if the topic was deleted.
+            # Recovery must find these files until their new names are durable. The directory is gone if the topic was deleted.
             with suppress(FileNotFoundError):
                 self.disk.sync_dir(directory)
         for path in self.paths:
@@ -85,13 +85,13 @@ class RemovalTask:
 
 def retire(log: "Log", now_ms: int, upto_offset: int | None, archived_offset: int | None) -> list[RemovalTask]:
     """See :meth:`penstock.log.log.Log.retire`."""
-    # Until a checkpoint knows of a cut, recovery trusts no snapshot made since, and needs the batches instead.
+    # Until a checkpoint is made after a cut, recovery trusts no snapshot made since, and needs the batches instead.
     if not log.is_usable or log.cut_note.is_there:
         return []
     log.producers.expire(now_ms)
-    # First of all: a segment must not be judged while records for it are on their way.
+    # First: a segment must not be checked while records for it are not written.
     log.flush()
-    # A full disk may have no room for a new segment: then what is closed goes all the same, and makes some.
+    # A full disk may have no space for a new segment: then closed segments are dropped anyway, which frees some.
     with suppress(PenstockError):
         _roll_by_age(log, now_ms)
     upto_offset = log.written_offset if upto_offset is None else min(upto_offset, log.written_offset)
@@ -114,7 +114,7 @@ def retire(log: "Log", now_ms: int, upto_offset: int | None, archived_offset: in
         if len(log.producers):
             count = keep_producers(log.disk, log.directory, log.segment_list.items, count, log.clock.now_ms())
         expired, kept = log.segment_list.items[:count], log.segment_list.items[count:]
-        # Oldest first, so that no gap can show.
+        # Oldest first, so that there is never a gap.
         for segment in expired:
             paths += segment.put_aside()
             log.unsynced.drop_segment(segment)
@@ -124,7 +124,7 @@ def retire(log: "Log", now_ms: int, upto_offset: int | None, archived_offset: in
     log.reader.forget()
     drop_snapshots_below(log.disk, log.directory, kept[0].base_offset)
     log.start_offset = max(log.start_offset, kept[0].base_offset)
-    # On a full disk this may be refused; older epochs do no harm, and the room must be made.
+    # On a full disk this may fail. Older epochs do no harm, and space must be freed.
     with suppress(OSError):
         log.epochs.truncate_from_start(log.start_offset)
     return [RemovalTask(log.disk, tuple(paths))]
@@ -135,7 +135,7 @@ def _roll_by_age(log: "Log", now_ms: int) -> None:
     if active.size == 0 or log.config.segment_ms < 0:
         return
     if active.created_ms is None:
-        # From before the start of the node: its first batch knows best when it began.
+        # Created before the node started: its first batch tells best when.
         header = next(active.headers_at(0), None)
         active.created_ms = now_ms if header is None or header.max_timestamp < 0 else header.max_timestamp
     if now_ms - active.created_ms >= log.config.segment_ms:

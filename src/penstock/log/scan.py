@@ -1,7 +1,7 @@
-"""Walking over the batches of a segment, and telling a sound batch from damage.
+"""Scanning the batches of a segment, and telling a sound batch from damage.
 
-A walk trusts nothing: a header must be plausible (format 2, a length that fits, offsets that rise and stay below the limit),
-and when asked the CRC must match. The base offset is not under the CRC, so the order of offsets is checked beside it.
+A scan trusts nothing: a header must be plausible (format 2, a length that fits, offsets that increase and stay below the
+limit), and on request the CRC must match. The CRC does not cover the base offset, so the order of offsets is checked too.
 """
 
 from collections.abc import Iterator
@@ -9,16 +9,18 @@ from typing import Final
 
 from penstock.limits import KIB, MIB, REQUEST_BYTES_MAX
 from penstock.ports import File
-from penstock.records.batch import HEADER_BYTES, LENGTH_END, LENGTH_MIN, BatchHeader, crc_matches, read_header
+from penstock.records.batch import HEADER_BYTES, LENGTH_END, LENGTH_MIN, MAGIC, BatchHeader, crc_matches, read_header
 
 SCAN_CHUNK_BYTES: Final = 1 * MIB
 HEADER_CHUNK_BYTES: Final = 16 * KIB
-"""Headers alone are wanted: of large batches little more than the header is read."""
+"""Read at once if only headers are needed: little more than the header of a large batch."""
 OUT_OF_ORDER: Final = "out of order"
+INCOMPLETE: Final = "an incomplete batch"
+WRONG_CHECKSUM: Final = "a batch with a wrong checksum"
 
 
 class DamageError(Exception):
-    """From ``position`` on no sound batch stands where one should; never leaves this package."""
+    """There is no sound batch at ``position``. This error never leaves the package."""
 
     def __init__(self, position: int, why: str) -> None:
         super().__init__(f"{why} at position {position}")
@@ -27,16 +29,16 @@ class DamageError(Exception):
 
 
 def fault_of(header: BatchHeader, room: int, offset_min: int, offset_limit: int) -> str | None:
-    """What is wrong with a header that has ``room`` bytes up to the end, in words; None when it is plausible.
+    """What is wrong with a header that has ``room`` bytes up to the end, in words; None if it is plausible.
 
-    Its offsets must lie in ``offset_min`` to ``offset_limit`` (excluded).
+    Its offsets must be in ``offset_min`` to ``offset_limit`` (excluded).
     """
-    if header.magic != 2:
+    if header.magic != MAGIC:
         return "no batch header"
     if header.length < LENGTH_MIN or header.length > REQUEST_BYTES_MAX:
         return f"a batch with an invalid length of {header.length}"
     if header.length + LENGTH_END > room:
-        return f"an incomplete batch ({room} of {header.length + LENGTH_END} bytes)"
+        return f"{INCOMPLETE} ({room} of {header.length + LENGTH_END} bytes)"
     if header.last_offset_delta < 0 or header.record_count < 0:
         return "a batch with invalid counts"
     if header.base_offset < offset_min or header.base_offset + header.last_offset_delta >= offset_limit:
@@ -47,7 +49,7 @@ def fault_of(header: BatchHeader, room: int, offset_min: int, offset_limit: int)
 def walk(
     file: File, position: int, end: int, *, offset_min: int, offset_limit: int, check_crc: bool
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each batch from ``position`` up to ``end``; raises DamageError where the chain breaks."""
+    """Position and header of each batch from ``position`` up to ``end``; raises DamageError at the first that is not sound."""
     chunk_bytes = SCAN_CHUNK_BYTES if check_crc else HEADER_CHUNK_BYTES
     chunk = b""
     chunk_at = position
@@ -68,19 +70,19 @@ def walk(
                 chunk = file.pread(min(max(chunk_bytes, size), end - position), position)
                 chunk_at, at = position, 0
                 if len(chunk) < size:
-                    raise DamageError(position, "the file ends early")
+                    raise DamageError(position, f"{INCOMPLETE} ({len(chunk)} of {size} bytes)")
             if not crc_matches(memoryview(chunk)[at : at + size]):
-                raise DamageError(position, "a batch with a wrong checksum")
+                raise DamageError(position, WRONG_CHECKSUM)
         yield position, header
         position += size
         offset_min = header.base_offset + header.last_offset_delta + 1
 
 
 def sound_length(data: bytes | memoryview, offset: int, offset_limit: int) -> tuple[int, str | None]:
-    """How many bytes of ``data`` are whole batches with a good CRC, and what is wrong with the next whole one (None: nothing).
+    """How many bytes of ``data`` are whole batches with a correct CRC, and what is wrong with the next whole one (None: nothing).
 
-    The first batch must hold ``offset`` or stand behind it. The CRC does not cover offsets: when one batch leaves a gap and the
-    next goes back, it is the former that lies.
+    The first batch must contain ``offset`` or come after it. The CRC does not cover offsets: if there is a gap before a batch and
+    the next batch has lower offsets, the former is wrong.
     """
     view = memoryview(data)
     total = len(view)
@@ -101,7 +103,7 @@ def sound_length(data: bytes | memoryview, offset: int, offset_limit: int) -> tu
         if position + size > total:
             break
         if not crc_matches(view[position : position + size]):
-            return position, "a batch with a wrong checksum"
+            return position, WRONG_CHECKSUM
         jumped_at = position if header.base_offset > expected else -1
         position += size
         expected = header.next_offset

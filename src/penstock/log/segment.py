@@ -1,10 +1,10 @@
-"""One segment: a run of batches in one file, with its two indexes.
+"""One segment: consecutive batches in one file, with its two indexes.
 
-On disk: ``<base offset>.log`` with batches back to back in rising offset order, ``.index`` and ``.timeindex``
+On disk: ``<base offset>.log`` with batches in increasing offset order, ``.index`` and ``.timeindex``
 (:mod:`penstock.log.index`). Only the last segment of a log, the active one, grows.
 
 Invariant: the first ``size`` bytes of the file are whole batches with offsets in ``base_offset`` to ``next_offset``
-(excluded); anything behind them is a failed write that is about to be cut. Bytes in ``verified_from`` to ``verified_to``
+(excluded); anything after that is a failed write that is about to be truncated. Bytes in ``verified_from`` to ``verified_to``
 have been CRC-checked, or were written by this process into the still active file.
 """
 
@@ -19,16 +19,16 @@ from penstock.log.index import IndexBuilder, OffsetIndex, TimeIndex
 from penstock.log.names import DELETED, INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, offset_of, segment_stem
 from penstock.log.scan import DamageError, fault_of, walk
 from penstock.ports import Disk, File
-from penstock.records.batch import HEADER_BYTES, LENGTH_MIN, BatchHeader, crc_matches, read_header
+from penstock.records.batch import HEADER_BYTES, LENGTH_MIN, MAGIC, BatchHeader, crc_matches, read_header
 from penstock.types import NO_TIMESTAMP
 
 OFFSET_LIMIT: Final = 2**63 - 1
 SHORT_INDEX_BYTES: Final = 1 * MIB
-"""An index that says nothing of the last this many bytes has lost rows, unless a single batch is as large."""
+"""An index without a row for the last this many bytes has lost rows, unless a single batch is as large."""
 
 
 class Segment:
-    """The files of one segment; see the module for what holds. All calls are made on the event loop."""
+    """The files of one segment; see the module for its invariants. All calls are made on the event loop."""
 
     __slots__ = (
         "_disk",
@@ -86,12 +86,12 @@ class Segment:
         return self.size > self.synced_size
 
     def opened(self) -> File:
-        """The file, opened if it is not."""
+        """The file, opened if necessary."""
         self.used = True
         return self.file or self._files.open(self)
 
     def release(self) -> None:
-        """Close the file and drop cached rows; whoever reads next opens it again."""
+        """Close the file and drop cached rows; the next read opens it again."""
         assert self.pins == 0
         file, self.file = self.file, None
         if file is not None:
@@ -114,20 +114,19 @@ class Segment:
             self.release()
 
     def close(self) -> None:
-        """This object is done with; a running sync keeps the descriptor until it ends."""
+        """Close the segment for good; a running sync keeps the descriptor until it ends."""
         self.doomed = True
         if self.pins == 0:
             self.release()
 
     def create(self, now_ms: int) -> None:
-        """Make its file, empty, for the first append; the caller syncs the folder."""
+        """Create its file, empty, for the first append; the caller syncs the directory."""
         file = self.file or self._files.open(self, create=True)
         if file.size():
             file.truncate(0)
-        for path in self.paths():
-            # A crash may have left the index of a segment that was never written to.
-            if path != self.log_path:
-                self._disk.remove(path)
+        # A crash may have left the index of a segment that was never written to.
+        for path in self.index_paths():
+            self._disk.remove(path)
         self.set_indexes(
             OffsetIndex(self._disk, self.stem + INDEX, 0), TimeIndex(self._disk, self.stem + TIME_INDEX, 0)
         )
@@ -135,18 +134,18 @@ class Segment:
         self.verified_to = OFFSET_LIMIT
 
     def finish(self) -> None:
-        """It grows no more: bring its indexes to disk. OSError when there is no room; they are rebuilt when needed."""
+        """It does not grow any more: write its indexes. OSError if there is no space; they are rebuilt when needed."""
         self.end_times()
         try:
             self.flush_indexes()
         finally:
             self.offsets.forget_tail()
             self.times.forget_tail()
-            # Closed files are not trusted unread: damage on disk must be found.
+            # Closed files are checked when they are read: damage on disk must be found.
             self.verified_from = self.verified_to = 0
 
     def put_aside(self) -> list[str]:
-        """Close it and rename its files: they are no longer part of the log, and a start after a crash removes them. Returns the new names."""
+        """Close it and rename its files, so that they are no longer part of the log; recovery removes them. Returns the new names."""
         paths = [path for path in self.paths() if self._disk.exists(path)]
         for path in paths:
             self._disk.rename(path, path + DELETED)
@@ -160,14 +159,18 @@ class Segment:
             self._disk.remove(path)
 
     def paths(self) -> list[str]:
-        """The paths of its files, whether they are there or not."""
+        """The paths of its files, whether they exist or not."""
         return [self.stem + suffix for suffix in SEGMENT_SUFFIXES]
+
+    def index_paths(self) -> list[str]:
+        """The same without the file of the batches."""
+        return [self.stem + INDEX, self.stem + TIME_INDEX]
 
     # Indexes.
 
     @property
     def offsets(self) -> OffsetIndex:
-        """The offset index; on first use it is checked, and rebuilt when it is not sound."""
+        """The offset index; on first use it is checked, and rebuilt if it is not sound."""
         if self._offsets is None:
             self._load_indexes()
             assert self._offsets is not None
@@ -183,7 +186,7 @@ class Segment:
 
     @property
     def max_timestamp(self) -> int:
-        """The greatest timestamp in it; -1 when it has none."""
+        """The greatest timestamp in it; -1 if it has none."""
         if self._max_timestamp is None:
             last = self.times.last()
             self._max_timestamp = NO_TIMESTAMP if last is None else last[0]
@@ -200,7 +203,7 @@ class Segment:
             self.times.add(*row)
 
     def set_indexes(self, offsets: OffsetIndex, times: TimeIndex) -> None:
-        """Adopt indexes that someone has checked or made."""
+        """Use indexes that the caller has checked or built."""
         self._offsets = offsets
         self._times = times
 
@@ -218,9 +221,9 @@ class Segment:
         self.times.flush()
 
     def load_indexes_upto(self, position: int) -> tuple[int, int]:
-        """Believe the index only where it speaks of bytes before ``position``, and less when that proves wrong.
+        """Trust the index only for bytes before ``position``, and not at all if its last row is wrong.
 
-        Returns position and offset of a batch from which on a walk must index anew.
+        Returns position and offset of the batch from which on a scan must build the index again.
         """
         offsets, times = self.indexes_on_disk()
         offsets.cut_from_value(position)
@@ -236,8 +239,8 @@ class Segment:
         return 0, self.base_offset
 
     def indexes_on_disk(self) -> tuple[OffsetIndex, TimeIndex]:
-        """The indexes as the files have them, unchecked."""
-        offset_path, time_path = self.stem + INDEX, self.stem + TIME_INDEX
+        """The indexes as they are on disk, unchecked."""
+        offset_path, time_path = self.index_paths()
         return (
             OffsetIndex(self._disk, offset_path, OffsetIndex.rows_in(self._disk, offset_path)),
             TimeIndex(self._disk, time_path, TimeIndex.rows_in(self._disk, time_path)),
@@ -250,7 +253,7 @@ class Segment:
             self.rebuild_indexes()
 
     def _indexes_are_sound(self, offsets: OffsetIndex, times: TimeIndex) -> bool:
-        """Whether they may belong to this closed segment: its last offset ends the time index, and the last row is true."""
+        """Whether they may belong to this closed segment: the time index ends with its last offset, and the last row is correct."""
         last_time = times.last()
         if last_time is None or self.base_offset + last_time[1] != self.next_offset - 1:
             return False
@@ -260,12 +263,12 @@ class Segment:
         position = 0 if last is None else last[1]
         if self.size - position <= SHORT_INDEX_BYTES:
             return True
-        # Nothing is indexed for a long stretch: one large batch, or rows that got lost.
+        # Nothing is indexed for a long range: one large batch, or lost rows.
         header = self._header_at(position)
         return header is None or position + header.size_bytes >= self.size
 
     def check_indexes(self, interval_bytes: int) -> None:
-        """Compare every row with the batches, and make the indexes again when one is wrong. Walks over the whole segment."""
+        """Compare every row with the batches of the whole segment, and rebuild the indexes if one is wrong."""
         check = IndexCheck(self)
         for position, header in self.batches_at(0):
             check.add(position, header)
@@ -276,10 +279,10 @@ class Segment:
     def row_is_true(self, relative_offset: int, position: int) -> bool:
         """Whether a batch with this offset starts at this position."""
         header = self._header_at(position)
-        return header is not None and header.magic == 2 and header.base_offset == self.base_offset + relative_offset
+        return header is not None and header.magic == MAGIC and header.base_offset == self.base_offset + relative_offset
 
     def rebuild_indexes(self, interval_bytes: int = INDEX_INTERVAL_BYTES_DEFAULT) -> None:
-        """Make both indexes again from the batches. Damage is stepped over with the help of the old rows that are true."""
+        """Build both indexes from the batches. Damage is skipped with the help of old rows that are correct."""
         offsets = OffsetIndex(self._disk, self.stem + INDEX, 0)
         times = TimeIndex(self._disk, self.stem + TIME_INDEX, 0)
         builder = IndexBuilder(self.base_offset, offsets, times, interval_bytes)
@@ -290,7 +293,7 @@ class Segment:
             self._disk.remove(index.path)
         self.set_indexes(offsets, times)
         self.end_times()
-        # Without room the rows stay in memory: a full disk must not keep anyone from reading.
+        # Without space the rows stay in memory: reads must work with a full disk.
         with suppress(OSError):
             offsets.flush()
             times.flush()
@@ -298,9 +301,9 @@ class Segment:
     # Reading.
 
     def locate(self, offset: int, end: int) -> int:
-        """Position of the first batch that ends at or behind ``offset``; ``end`` when all before ``end`` end earlier.
+        """Position of the first batch that ends at or after ``offset``; ``end`` if all before ``end`` end earlier.
 
-        When it stands in damage, the position of the damage: whoever reads there finds it.
+        If that batch is damaged, the position of the damage: reading there reports it.
         """
         row = self.offsets.floor(offset - self.base_offset)
         position, offset_min = 0, self.base_offset
@@ -311,7 +314,7 @@ class Segment:
                 self.rebuild_indexes()
                 return self.locate(offset, end)
             else:
-                # Damage in the header that the row points to, or in the row: start at an earlier row.
+                # The header that the row points to, or the row, is damaged: start at an earlier row.
                 position, offset_min = self._true_row_before(row)
         while True:
             try:
@@ -339,9 +342,9 @@ class Segment:
         return 0, self.base_offset
 
     def next_sound(self, position: int, offset_min: int) -> tuple[int, int] | None:
-        """Position and offset of the first sound batch behind the damage at ``position``, as far as it can be told.
+        """Position and offset of the first sound batch after the damage at ``position``, if it can be found.
 
-        It is the next in line when the damaged batch still says its length, else one that an index row points at. Batches
+        It is the next batch if the length of the damaged one is still correct, otherwise one that an index row points at. Batches
         before ``position`` end below ``offset_min``.
         """
         file = self.opened()
@@ -369,13 +372,13 @@ class Segment:
     def walk(
         self, position: int, offset_min: int, end: int | None = None, *, check_crc: bool = False
     ) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch from ``position`` on, up to ``end``; raises DamageError where the chain breaks."""
+        """As :func:`penstock.log.scan.walk`, for this segment."""
         end = self.size if end is None else end
         limit = self.next_offset
         return walk(self.opened(), position, end, offset_min=offset_min, offset_limit=limit, check_crc=check_crc)
 
     def headers_at(self, position: int) -> Iterator[BatchHeader]:
-        """The headers from ``position`` on; damage is stepped over where that can be done."""
+        """The headers from ``position`` on; damage is skipped if possible."""
         for _, header in self.batches_at(position):
             yield header
 
@@ -399,7 +402,7 @@ class Segment:
         return self.verified_from <= start and end <= self.verified_to
 
     def note_verified(self, start: int, end: int) -> None:
-        """These bytes were checked. One interval is kept: it grows, or the newer one replaces it."""
+        """These bytes were checked. One interval is remembered: it grows, or the newer one replaces it."""
         if start <= self.verified_to and end >= self.verified_from:
             self.verified_from = min(start, self.verified_from)
             self.verified_to = max(end, self.verified_to)
@@ -408,9 +411,9 @@ class Segment:
 
 
 class IndexCheck:
-    """Compares index rows with the batches as a walk comes past them, one by one, so that memory does not grow.
+    """Compares index rows with the batches of a scan, one by one, so that memory does not grow.
 
-    Rows that point into damage are not wrong: they may have been true.
+    Rows that point into damage do not count as wrong: they may have been correct.
     """
 
     __slots__ = (
@@ -475,17 +478,17 @@ class Segments:
         self._bases = [segment.base_offset for segment in items]
 
     def at(self, offset: int) -> Segment:
-        """The segment that holds ``offset``, or would; the first for an offset before all."""
+        """The segment that contains ``offset``, or would contain it; the first one for an offset before all."""
         number = bisect_right(self._bases, offset) - 1
         return self.items[max(number, 0)]
 
     def after(self, segment: Segment) -> Segment | None:
-        """The one behind ``segment``."""
+        """The segment after ``segment``."""
         number = bisect_right(self._bases, segment.base_offset)
         return self.items[number] if number < len(self.items) else None
 
     def headers_from(self, offset: int) -> Iterator[BatchHeader]:
-        """The headers of all batches that end at or behind ``offset``; damage is stepped over where that can be done."""
+        """The headers of all batches that end at or after ``offset``; damage is skipped if possible."""
         for segment in self.items:
             if segment.next_offset <= offset or not segment.size:
                 continue
@@ -499,18 +502,18 @@ class Segments:
         self._bases.append(segment.base_offset)
 
     def replace(self, items: list[Segment]) -> None:
-        """All of them anew."""
+        """Replace all of them."""
         self.items = items
         self._bases = [segment.base_offset for segment in items]
 
 
 def segment_bases(disk: Disk, directory: str) -> list[int]:
-    """The base offsets of the segments that are there, rising."""
+    """The base offsets of the segments on disk, in order."""
     return [base for name in disk.listdir(directory) if (base := offset_of(name, LOG)) is not None]
 
 
 def list_segments(disk: Disk, files: FilePool, directory: str) -> list[Segment]:
-    """The segments that are there, in offset order; the next offset of the last one is not known."""
+    """The segments on disk, in offset order; the next offset of the last one is unknown."""
     bases = segment_bases(disk, directory)
     return [
         Segment(disk, files, directory, base, size=disk.size(segment_stem(directory, base) + LOG), next_offset=end)

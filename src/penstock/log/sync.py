@@ -1,10 +1,10 @@
-"""What a log has written and not synced yet, and the part of a sync that blocks, and so runs in a thread.
+"""What a log has written but not synced, and the blocking part of a sync, which runs in a thread.
 
-The task touches nothing of the log but files that are pinned for it and the names of directories; the result is taken over on
-the event loop.
+The task uses only files that are pinned for it and the names of directories; the event loop applies the result.
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 from penstock.log.names import LEADER_EPOCHS, folders_above
@@ -14,48 +14,43 @@ from penstock.ports import Disk, File
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSyncTask:
-    """Everything that was written when it was made; see :meth:`penstock.log.log.Log.begin_sync`."""
+    """Syncs everything that was written when it was created; see :meth:`penstock.log.log.Log.begin_sync`."""
 
     disk: Disk
     pinned: list[tuple[Segment, File]]
     sizes: list[int]
     paths: tuple[str, ...]
-    """Small files to sync too: the indexes of closed segments, the leader epochs when they changed."""
+    """Small files to sync too: the indexes of closed segments, the leader epochs if they changed."""
     epochs_changed: int
     directories: tuple[str, ...]
     names_changed: int
     point: tuple[int, int, int]
-    """Base of the active segment, next offset, size of the active segment: what is synced afterwards."""
+    """Base of the active segment, next offset, size of the active segment: what is then synced."""
     generation: int
 
     def run(self) -> None:
-        """Block until synced, older files first; OSError when the disk refuses."""
-        for _, file in self.pinned:
-            file.sync()
+        """Sync everything, older files first."""
+        for _, pinned in self.pinned:
+            pinned.sync()
         for path in self.paths:
-            self._sync_path(path)
+            try:
+                file = self.disk.open(path)
+            except FileNotFoundError:
+                # The log has dropped the segment in the meantime, or had no space for its index.
+                continue
+            with closing(file):
+                file.sync()
         for directory in self.directories:
             self.disk.sync_dir(directory)
 
-    def _sync_path(self, path: str) -> None:
-        try:
-            file = self.disk.open(path)
-        except FileNotFoundError:
-            # The log has dropped the segment meanwhile, or never had room for its index.
-            return
-        try:
-            file.sync()
-        finally:
-            file.close()
-
     def unpin(self) -> None:
-        """It ran: the files may be closed again."""
+        """Let the files be closed again."""
         for segment, _ in self.pinned:
             segment.unpin()
 
 
 class Unsynced:
-    """The names of files, the leader epochs and the closed segments that a loss of power may take."""
+    """The names of files, the leader epochs and the closed segments that a power failure could lose."""
 
     __slots__ = (
         "_directories",
@@ -82,7 +77,7 @@ class Unsynced:
         return self._names_changed != self._names_synced
 
     def add_name(self, *, with_folders: bool) -> None:
-        """A file was created. ``with_folders``: the folders above may be new as well."""
+        """A file was created. ``with_folders``: the directories above may be new as well."""
         self._names_changed += 1
         self._directories.add(self._directory)
         if with_folders:
@@ -98,12 +93,12 @@ class Unsynced:
             self._segments.append(segment)
 
     def drop_segment(self, segment: Segment) -> None:
-        """A segment needs no sync; fine when it needed none before."""
+        """A segment needs no sync any more."""
         if segment in self._segments:
             self._segments.remove(segment)
 
     def task(self, active: Segment, next_offset: int, generation: int) -> LogSyncTask:
-        """What must be synced for all that is written so far. OSError when a file cannot be opened."""
+        """The task that syncs everything written so far. OSError if a file cannot be opened."""
         segments = [*self._segments, active] if active.is_dirty else list(self._segments)
         pinned: list[tuple[Segment, File]] = []
         try:
@@ -130,8 +125,8 @@ class Unsynced:
         if self._epochs_changed != self._epochs_synced:
             yield f"{self._directory}/{LEADER_EPOCHS}"
         for segment in self._segments:
-            # Retention believes the time index of a closed segment, so it must be as durable as the segment.
-            yield from (path for path in segment.paths() if path != segment.log_path)
+            # Retention trusts the time index of a closed segment, so it must be as durable as the segment.
+            yield from segment.index_paths()
 
     def synced(self, task: LogSyncTask) -> None:
         """The task ran without an error."""
@@ -152,7 +147,7 @@ class Unsynced:
         self._names_synced = self._names_changed
 
     def sync_segments(self, kept: list[Segment]) -> None:
-        """Make those of the closed segments that are ``kept`` durable now, and forget the others; blocks."""
+        """Sync those of the closed segments that are ``kept``, and forget the others; blocks."""
         self._segments = [segment for segment in self._segments if segment in kept]
         for segment in self._segments:
             segment.opened().sync()

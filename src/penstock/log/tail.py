@@ -1,4 +1,4 @@
-"""The end of the active segment: walked batch by batch, and indexed on the way."""
+"""The end of the active segment: scanned batch by batch, and indexed at the same time."""
 
 from typing import NamedTuple
 
@@ -14,20 +14,20 @@ class SegmentTail(NamedTuple):
     end: int
     next_offset: int
     last_epoch: int
-    """Leader epoch of the last batch; -1 when the walk met none."""
+    """Leader epoch of the last batch; -1 if there was none."""
     damage: DamageError | None
     stepped_over: bool = False
-    """Whether there was damage that only the index made now leads around."""
+    """Whether damage was skipped, which only the new index makes possible."""
 
 
 def index_tail(
     segment: Segment, interval_bytes: int, believed: int, believed_offset: int, epochs: dict[int, int]
 ) -> SegmentTail:
-    """Make the index complete, and check what stands from position ``believed`` on; adds to ``epochs`` where each began.
+    """Complete the index, and check the batches from position ``believed`` on; adds to ``epochs`` where each began.
 
-    Up to ``believed``, where ``believed_offset`` is next, all was sound and synced once. Damage that came to it since is not looked
-    for here, and stepped over where it is met: it is refused when it is read. From there on the first batch that is not sound ends the
-    log. The segment's ``size`` and ``next_offset`` are left alone: they are the limits of the walk.
+    Up to ``believed``, where ``believed_offset`` is next, everything was sound and synced once. Damage there is skipped: reading
+    it is refused. After that the first batch that is not sound ends the log. The segment's ``size`` and ``next_offset`` are not
+    changed: they are the limits of the scan.
     """
     position, offset = segment.load_indexes_upto(believed)
     builder = IndexBuilder(segment.base_offset, segment.offsets, segment.times, interval_bytes)

@@ -3,8 +3,8 @@ from uuid import UUID
 import pytest
 
 from penstock.log.config import LogConfig
-from penstock.log.inspect import Severity, dump, partitions, verify, verify_log
-from penstock.log.manager import LogManager
+from penstock.log.inspect import Severity, dump, verify, verify_log
+from penstock.log.manager import LogManager, partitions
 from penstock.log.names import INDEX, LEADER_EPOCHS, LOG, SNAPSHOT, TIME_INDEX
 from penstock.records.batch import Compression, read_header
 from penstock.testing.disk import SimulatedDisk

@@ -303,8 +303,8 @@ def test_a_forgotten_topic_is_put_aside_at_once_and_removed_by_the_task(node) ->
     assert node.log(TOPIC, 0).next_offset == 0
     task.run()
     assert node.disk.listdir("/data/topics") == [OTHER.hex]
-    node.logs.delete(OTHER)
-    node.logs.delete(OTHER)
+    node.logs.forget(OTHER).run()
+    node.logs.forget(OTHER).run()
     assert node.disk.listdir("/data/topics") == []
 
 
@@ -388,7 +388,7 @@ def test_a_topic_deleted_under_a_checkpoint_does_not_keep_it_from_the_others(tmp
         append(node.log(topic), b"v", producer_id=1, producer_epoch=0, base_sequence=0)
         fill(node.log(topic), 1)
     task = node.logs.prepare_checkpoint()
-    node.logs.delete(OTHER)
+    node.logs.forget(OTHER).run()
     task.run()
     assert task.done
     node.kill()

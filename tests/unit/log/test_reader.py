@@ -147,7 +147,7 @@ def readable(log):
             slice_ = log.read(offset, 400, log.written_offset)
         except PenstockError as error:
             assert error.reason is Reason.CORRUPT_RECORDS
-            assert f"offsets {offset} to " in error.text
+            assert f"Offsets {offset} to " in error.text
             following = int(error.text.rsplit(" ", 1)[1])
             assert following > offset
             refused += range(offset, following)
