@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from penstock.cli.data_folder import PartitionFolder
     from penstock.log.inspect import BatchRow, Checked
     from penstock.ports import Disk
+    from penstock.records.batch import BatchHeader
+    from penstock.types import TimestampType
 
 app = typer.Typer(help="Inspect the files of a data directory without a broker.", no_args_is_help=True)
 
@@ -257,18 +260,35 @@ def _dumped(
 def _batch_row(batch: "BatchRow", folder: "PartitionFolder") -> Row:
     in_header = ("leader_epoch", "base_timestamp", "max_timestamp")
     of_producer = ("producer_id", "producer_epoch", "base_sequence")
-    damaged = batch.fault is not None
+    header = batch.header
+    sequenced = header if header is not None and header.producer_id >= 0 else None
     return {
         **picked(folder, "topic", "partition"),
         "segment": Path(batch.segment).name,
-        **picked(batch, "position", "size_bytes", "base_offset", "last_offset", "record_count"),
-        **(dict.fromkeys(in_header) if damaged else picked(batch, *in_header)),
-        "timestamp_type": None if damaged else "LogAppendTime" if batch.is_log_append_time else "CreateTime",
-        "compression": None if batch.compression is None else batch.compression.name.lower(),
-        **(dict.fromkeys(of_producer) if batch.producer_id < 0 else picked(batch, *of_producer)),
-        **picked(batch, transactional="is_transactional", control="is_control"),
-        **picked(batch, "crc_ok", "fault"),
+        **picked(batch, "position", "size_bytes", "base_offset", "last_offset"),
+        "record_count": header.record_count if header else 0,
+        **(picked(header, *in_header) if header else dict.fromkeys(in_header)),
+        "timestamp_type": _timestamp_type(header).value if header else None,
+        "compression": _codec(header) if header else None,
+        **(picked(sequenced, *of_producer) if sequenced else dict.fromkeys(of_producer)),
+        "transactional": bool(header and header.is_transactional),
+        "control": bool(header and header.is_control),
+        "crc_ok": header is not None,
+        "fault": batch.fault,
     }
+
+
+def _timestamp_type(header: "BatchHeader") -> "TimestampType":
+    from penstock.types import TimestampType
+
+    return TimestampType.LOG_APPEND_TIME if header.is_log_append_time else TimestampType.CREATE_TIME
+
+
+def _codec(header: "BatchHeader") -> str | None:
+    try:
+        return header.compression.name.lower()
+    except ValueError:
+        return None
 
 
 def _records(disk: "Disk", batch: "BatchRow", folder: "PartitionFolder") -> list[Row]:
@@ -276,16 +296,12 @@ def _records(disk: "Disk", batch: "BatchRow", folder: "PartitionFolder") -> list
     from penstock.client import ConsumerRecord
     from penstock.errors import PenstockError
     from penstock.records.records import read_records
-    from penstock.types import TimestampType
 
-    if batch.fault is not None:
+    if batch.header is None:
         return []
-    file = disk.open(batch.segment)
-    try:
+    with closing(disk.open(batch.segment)) as file:
         data = file.pread(batch.size_bytes, batch.position)
-    finally:
-        file.close()
-    kind = TimestampType.LOG_APPEND_TIME if batch.is_log_append_time else TimestampType.CREATE_TIME
+    kind = _timestamp_type(batch.header)
     try:
         return [
             encode_record(

@@ -19,8 +19,7 @@ from penstock.log.scan import DamageError
 from penstock.log.segment import IndexCheck, Segment, list_segments
 from penstock.log.snapshots import load_snapshot, snapshot_offsets, snapshot_path
 from penstock.ports import Disk
-from penstock.records.batch import BatchHeader, Compression
-from penstock.types import NO_TIMESTAMP
+from penstock.records.batch import BatchHeader
 
 Progress = Callable[[int, int], None]
 """Called with the bytes verified so far and the total."""
@@ -48,25 +47,14 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class BatchRow:
-    """One batch, or a damaged range (``fault`` describes it; the fields of the header are not set)."""
+    """One batch with a correct CRC, or a damaged range (``fault`` describes it, and there is no header)."""
 
     segment: str
     position: int
     size_bytes: int
     base_offset: int
     last_offset: int
-    record_count: int = 0
-    leader_epoch: int = -1
-    base_timestamp: int = NO_TIMESTAMP
-    max_timestamp: int = NO_TIMESTAMP
-    is_log_append_time: bool = False
-    compression: Compression | None = None
-    producer_id: int = -1
-    producer_epoch: int = -1
-    base_sequence: int = -1
-    is_transactional: bool = False
-    is_control: bool = False
-    crc_ok: bool = False
+    header: BatchHeader | None = None
     fault: str | None = None
 
 
@@ -109,8 +97,9 @@ def _dump_segment(segment: Segment) -> Iterator[BatchRow]:
     while position < segment.size:
         try:
             for at, header in segment.walk(position, offset, check_crc=True):
-                yield _row(segment, at, header)
-                position, offset = at + header.size_bytes, header.next_offset
+                size, last_offset = header.size_bytes, header.next_offset - 1
+                yield BatchRow(segment.log_path, at, size, header.base_offset, last_offset, header)
+                position, offset = at + size, header.next_offset
         except DamageError as damage:
             sound = segment.next_sound(damage.position, offset)
             end, next_offset = (segment.size, None) if sound is None else sound
@@ -125,29 +114,6 @@ def _dump_segment(segment: Segment) -> Iterator[BatchRow]:
             if sound is None:
                 return
             position, offset = sound
-
-
-def _row(segment: Segment, position: int, header: BatchHeader) -> BatchRow:
-    codec = header.attributes & 0x07
-    return BatchRow(
-        segment=segment.log_path,
-        position=position,
-        size_bytes=header.size_bytes,
-        base_offset=header.base_offset,
-        last_offset=header.next_offset - 1,
-        record_count=header.record_count,
-        leader_epoch=header.leader_epoch,
-        base_timestamp=header.base_timestamp,
-        max_timestamp=header.max_timestamp,
-        is_log_append_time=header.is_log_append_time,
-        compression=Compression(codec) if codec <= Compression.ZSTD else None,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        is_transactional=header.is_transactional,
-        is_control=header.is_control,
-        crc_ok=True,
-    )
 
 
 # Verifying.

@@ -46,14 +46,15 @@ def test_every_batch_has_a_row(disk, log) -> None:
     rows = list(dump(disk, log.directory))
     assert [row.base_offset for row in rows] == [0, *range(2, 62)]
     first = rows[0]
-    assert (first.last_offset, first.record_count, first.leader_epoch) == (1, 2, 3)
-    assert (first.compression, first.producer_id, first.producer_epoch, first.base_sequence) == (
+    header = first.header
+    assert (first.last_offset, header.record_count, header.leader_epoch) == (1, 2, 3)
+    assert (header.compression, header.producer_id, header.producer_epoch, header.base_sequence) == (
         Compression.LZ4,
         6,
         2,
         0,
     )
-    assert (first.max_timestamp, first.crc_ok, first.fault) == (1_000_000, True, None)
+    assert (header.max_timestamp, first.fault) == (1_000_000, None)
     assert (first.position, first.segment) == (0, log.segments[0].log_path)
     assert rows[1].position == first.size_bytes
     assert sum(row.size_bytes for row in rows) == log.size_bytes
@@ -70,7 +71,7 @@ def test_damage_has_a_row_of_its_own_and_the_rest_is_dumped(disk, log) -> None:
     disk.change(row.segment, lambda data: data.__setitem__(row.position + 80, 0))
     rows = list(dump(disk, log.directory))
     damaged = rows[20]
-    assert (damaged.position, damaged.size_bytes, damaged.crc_ok) == (row.position, row.size_bytes, False)
+    assert (damaged.position, damaged.size_bytes, damaged.header) == (row.position, row.size_bytes, None)
     assert "checksum" in damaged.fault
     assert (damaged.base_offset, damaged.last_offset) == (row.base_offset, row.last_offset)
     assert [other.base_offset for other in rows] == [0, *range(2, 62)]
