@@ -21,6 +21,7 @@ from penstock.limits import MIB
 from penstock.records.batch import BatchHeader, Compression, read_header, set_offset
 from penstock.records.builder import BatchBuilder
 from penstock.records.columnar import decode, encode
+from penstock.records.columnar.opened import COLUMN_BYTES_MAX
 from penstock.records.records import read_records
 
 OPENED_BYTES_MAX: Final = 64 * MIB
@@ -143,9 +144,14 @@ def columns_of(shape: Shape) -> frozenset[str]:
 def decode_columns(shape: Shape, batches: Batches) -> int:
     """All records as one Arrow batch; how many there were."""
     decoded = decode(
-        batches, columns=columns_of(shape), from_offset=0, to_offset=shape.records, bytes_max=OPENED_BYTES_MAX
+        batches,
+        columns=columns_of(shape),
+        from_offset=0,
+        to_offset=shape.records,
+        bytes_max=OPENED_BYTES_MAX,
+        group_bytes=COLUMN_BYTES_MAX,
     )
-    return 0 if decoded is None else int(decoded.num_rows)
+    return sum(int(batch.num_rows) for batch in decoded)
 
 
 def decode_rows(shape: Shape, batches: Batches) -> int:

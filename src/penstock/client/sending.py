@@ -28,7 +28,7 @@ from penstock.client.errors import (
     check,
 )
 from penstock.limits import KIB, REQUEST_BYTES_MAX
-from penstock.records.builder import NO_SEQUENCE
+from penstock.records.batch import NO_SEQUENCE
 from penstock.types import NO_EPOCH, NO_OFFSET, NO_PRODUCER_ID, Acks
 from penstock.wire.kafka import produce_generated as wire
 

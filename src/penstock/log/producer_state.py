@@ -25,12 +25,11 @@ from crc32c import crc32c
 from penstock.errors import PenstockError, Reason
 from penstock.limits import PRODUCER_BATCHES_REMEMBERED, PRODUCER_IDS_PER_PARTITION_MAX
 from penstock.log.checkpoint import NO_PRODUCERS, SNAPSHOT_UNKNOWN
-from penstock.records.batch import CONTROL_BIT, BatchHeader
+from penstock.records.batch import CONTROL_BIT, NO_SEQUENCE, BatchHeader
 from penstock.types import Buffer
 
 SEQUENCE_MASK: Final = 0x7FFFFFFF
 """Sequence numbers run from 0 to 2^31 - 1 and then start again at 0."""
-NO_SEQUENCE: Final = -1
 EXPIRATION_MS_DEFAULT: Final = 24 * 60 * 60 * 1000
 """As Kafka's producer.id.expiration.ms."""
 

@@ -1,7 +1,7 @@
-"""The header of a record batch (Kafka's format 2): 61 bytes that say all the broker needs to know.
+"""The header of a record batch (Kafka's format 2): 61 bytes with everything the broker needs to know.
 
-A batch is what clients send, what lies on disk and what replicas copy; the broker never re-encodes it. Offset and leader
-epoch stand before the CRC's range, so the broker can set them without touching the checksum:
+A batch is what clients send, segments store and replicas copy; the broker never re-encodes it. The CRC does not cover offset
+and leader epoch, so the broker can set them without changing the checksum:
 
 ====================  =====  ====================================================
 field                 bytes  meaning
@@ -13,7 +13,7 @@ magic                 1      2
 crc                   4      CRC-32C of everything after this field
 attributes            2      compression 0-2, log-append time 3, transactional 4, control 5, delete horizon 6
 last offset delta     4      offset of the last record - base offset
-base timestamp        8      milliseconds; what the records' deltas count from
+base timestamp        8      milliseconds; the records' deltas are relative to it
 max timestamp         8      milliseconds
 producer id           8      -1 without idempotence
 producer epoch        2
@@ -21,7 +21,8 @@ base sequence         4
 record count          4
 ====================  =====  ====================================================
 
-With bit 6 the base timestamp is when the batch's tombstones may go (see ``log/compaction.py``); deltas count from it all the same.
+With bit 6 the base timestamp is when the batch's tombstones may be removed (see ``log/compaction.py``); deltas are relative
+to it as usual.
 """
 
 from enum import IntEnum
@@ -32,24 +33,25 @@ from crc32c import crc32c
 
 from penstock.errors import PenstockError, Reason
 from penstock.limits import BATCH_RECORDS_MAX
-from penstock.types import Buffer
+from penstock.types import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, Buffer
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
 LENGTH_END: Final = 12
-"""A batch takes this many bytes more than its length field says."""
+"""A batch has this many bytes more than its length field says."""
 CRC_AT: Final = 17
 CRC_COVERS_FROM: Final = 21
 LENGTH_MIN: Final = HEADER_BYTES - LENGTH_END
 
 MAGIC: Final = 2
+NO_SEQUENCE: Final = -1
 COMPRESSION_MASK: Final = 0x07
 LOG_APPEND_TIME_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
 DELETE_HORIZON_BIT: Final = 0x40
 NOT_A_PRODUCERS_BITS: Final = TRANSACTIONAL_BIT | LOG_APPEND_TIME_BIT | DELETE_HORIZON_BIT
-"""What only the broker says of a batch."""
+"""Only the broker may set these."""
 _REFUSED_BITS: Final = NOT_A_PRODUCERS_BITS | CONTROL_BIT
 
 _ATTRIBUTES_AT: Final = 21
@@ -81,21 +83,21 @@ class Compression(IntEnum):
 
 
 class BatchHeader(NamedTuple):
-    """The header, field by field, in the order on disk."""
+    """The fields of the header, in their order on disk."""
 
-    base_offset: int
-    length: int
-    leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
+    base_offset: int = 0
+    length: int = 0
+    leader_epoch: int = NO_EPOCH
+    magic: int = MAGIC
+    crc: int = 0
+    attributes: int = 0
+    last_offset_delta: int = 0
+    base_timestamp: int = NO_TIMESTAMP
+    max_timestamp: int = NO_TIMESTAMP
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+    base_sequence: int = NO_SEQUENCE
+    record_count: int = 0
 
     @property
     def size_bytes(self) -> int:
@@ -104,7 +106,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The offset behind the last record."""
+        """The offset after the last record."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -114,7 +116,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Whether this is a marker of the broker's, not a client's records."""
+        """Whether this is a marker of the broker, not records of a client."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
@@ -134,24 +136,24 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at ``position``; struct.error when fewer than 61 bytes are there. Checks nothing."""
+    """The header at ``position``; struct.error if there are fewer than 61 bytes. Checks nothing."""
     return BatchHeader._make(unpack_header(buffer, position))
 
 
 def crc_matches(batch: Buffer) -> bool:
-    """Whether the bytes of one whole batch are what was written."""
+    """Whether the CRC of one whole batch is correct."""
     view = memoryview(batch)
     return bool(crc32c(view[CRC_COVERS_FROM:]) == _CRC.unpack_from(view, CRC_AT)[0])
 
 
 def set_offset(batch: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Place a batch in a log. The CRC does not cover these fields."""
+    """Set the place of a batch in a log. The CRC does not cover these fields."""
     _OFFSET.pack_into(batch, 0, base_offset)
     _INT32.pack_into(batch, LENGTH_END, leader_epoch)
 
 
 def set_log_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
-    """Stamp a batch with the broker's clock, and make its CRC right again."""
+    """Set the broker's time as the timestamp of all records, and update the CRC."""
     (attributes,) = _ATTRIBUTES.unpack_from(batch, _ATTRIBUTES_AT)
     _ATTRIBUTES.pack_into(batch, _ATTRIBUTES_AT, attributes | LOG_APPEND_TIME_BIT)
     _MAX_TIMESTAMP.pack_into(batch, _MAX_TIMESTAMP_AT, now_ms)
@@ -159,18 +161,18 @@ def set_log_append_time(batch: bytearray | memoryview, now_ms: int) -> None:
 
 
 def set_producer(batch: bytearray | memoryview, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-    """Say who sends a batch and the number of its first record, and make its CRC right again."""
+    """Set the producer of a batch and the sequence of its first record, and update the CRC."""
     _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     set_crc(batch)
 
 
 def set_crc(batch: bytearray | memoryview) -> None:
-    """Make the CRC right for what the batch holds now."""
+    """Update the CRC of a batch."""
     _CRC.pack_into(batch, CRC_AT, crc32c(memoryview(batch)[CRC_COVERS_FROM:]))
 
 
 def read_produced(batch: Buffer) -> BatchHeader:
-    """The header of what came as one batch; refused like :func:`check_produced` does."""
+    """The header of a received batch, checked by :func:`check_produced`."""
     if len(batch) < HEADER_BYTES:
         raise PenstockError(Reason.CORRUPT_RECORDS, f"{len(batch)} bytes are too few for a batch; send one whole batch")
     header = BatchHeader._make(unpack_header(batch))
@@ -179,7 +181,7 @@ def read_produced(batch: Buffer) -> BatchHeader:
 
 
 def check_produced(batch: Buffer, header: BatchHeader) -> None:
-    """Refuse what a producer may not send: ``batch`` must be exactly one whole, sound batch at offset 0."""
+    """Refuse what a producer may not send: ``batch`` must be exactly one whole, sound batch with base offset 0."""
     base_offset, length, _, magic, crc, attributes, last_offset_delta, _, _, _, _, _, record_count = header
     if (
         magic == MAGIC
@@ -196,52 +198,53 @@ def check_produced(batch: Buffer, header: BatchHeader) -> None:
 
 
 def _refusal(batch: Buffer, header: BatchHeader) -> PenstockError:
-    """What is wrong with a batch that :func:`check_produced` does not take."""
+    """What is wrong with a batch that :func:`check_produced` refuses."""
     size = len(batch)
     if header.magic != MAGIC:
         return PenstockError(
             Reason.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-            f"record format {header.magic} is not accepted; use a client that sends format 2 (Kafka 0.11 or newer)",
+            f"Record format {header.magic} is not accepted; use a client that sends format 2 (Kafka 0.11 or newer)",
         )
     if header.length + LENGTH_END != size:
         return PenstockError(
             Reason.CORRUPT_RECORDS,
-            f"the batch declares {header.length + LENGTH_END} bytes, but {size} arrived; send one batch",
+            f"The batch declares {header.length + LENGTH_END} bytes, but {size} arrived; send one batch",
         )
     if header.record_count < 1 or header.last_offset_delta != header.record_count - 1:
         return PenstockError(
             Reason.INVALID_RECORD,
-            f"a batch of {header.record_count} records cannot end at delta {header.last_offset_delta}",
+            f"A batch of {header.record_count} records cannot have the last offset delta {header.last_offset_delta}",
         )
     if header.record_count > BATCH_RECORDS_MAX:
         return PenstockError(
             Reason.RECORDS_TOO_LARGE,
-            f"a batch has at most {BATCH_RECORDS_MAX} records, not {header.record_count}; send several batches",
+            f"A batch has at most {BATCH_RECORDS_MAX} records, not {header.record_count}; send several batches",
         )
     if header.base_offset != 0:
         return PenstockError(
             Reason.INVALID_RECORD,
-            f"a produced batch starts at offset 0, not {header.base_offset}; the leader assigns the offset",
+            f"A produced batch starts at offset 0, not {header.base_offset}; the leader assigns the offset",
         )
     if header.attributes & COMPRESSION_MASK > Compression.ZSTD:
-        return PenstockError(Reason.UNSUPPORTED_COMPRESSION_TYPE, "use none, gzip, snappy, lz4 or zstd")
+        return PenstockError(Reason.UNSUPPORTED_COMPRESSION_TYPE, "Use none, gzip, snappy, lz4 or zstd")
     if header.attributes & CONTROL_BIT:
-        return PenstockError(Reason.INVALID_RECORD, "control batches are written only by the broker")
+        return PenstockError(Reason.INVALID_RECORD, "Only the broker writes control batches")
     if header.attributes & NOT_A_PRODUCERS_BITS and crc_matches(batch):
         return attributes_refused(header)
     return PenstockError(
-        Reason.CORRUPT_RECORDS, "the checksum does not match: the batch was damaged in transit; send it again"
+        Reason.CORRUPT_RECORDS, "The checksum does not match: the batch was damaged in transit; send it again"
     )
 
 
 def attributes_refused(header: BatchHeader) -> PenstockError:
-    """The refusal of a batch with :data:`NOT_A_PRODUCERS_BITS`."""
+    """The error for a batch with :data:`NOT_A_PRODUCERS_BITS`."""
     if header.attributes & TRANSACTIONAL_BIT:
         return PenstockError(
-            Reason.TRANSACTIONS_NOT_SUPPORTED, "transactions are not supported; produce without transactional.id"
+            Reason.TRANSACTIONS_NOT_SUPPORTED, "Transactions are not supported; produce without transactional.id"
         )
     if header.attributes & LOG_APPEND_TIME_BIT:
-        return PenstockError(
-            Reason.INVALID_TIMESTAMP, "the time of append is set by the broker; send the time of creation"
-        )
-    return PenstockError(Reason.INVALID_RECORD, "when deleted records may go is decided by the broker")
+        return PenstockError(Reason.INVALID_TIMESTAMP, "The broker sets the append time; send the creation time")
+    return PenstockError(
+        Reason.INVALID_RECORD,
+        "The broker decides when deleted records are removed; send a batch without a delete horizon",
+    )

@@ -1,6 +1,6 @@
-"""Making batches: for the broker's internal topics, for the client and the command line, for tests.
+"""Building batches: for the broker's internal topics, the client, the command line and tests.
 
-Add records until ``size_bytes`` says enough, then build. Offsets count up from 0; the leader sets the real base offset.
+Add records until ``size_bytes`` is large enough, then build. Offsets start at 0; the leader sets the base offset.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,17 +12,16 @@ from penstock.records.batch import (
     HEADER,
     HEADER_BYTES,
     LENGTH_END,
-    MAGIC,
+    NO_SEQUENCE,
     TRANSACTIONAL_BIT,
     BatchHeader,
     Compression,
+    read_header,
     set_crc,
 )
 from penstock.records.compression import compress
-from penstock.records.records import Record
+from penstock.records.records import Record, open_records
 from penstock.types import NO_EPOCH, NO_PRODUCER_ID, Buffer
-
-NO_SEQUENCE: Final = -1
 
 
 def encode_varint(number: int) -> bytes:
@@ -38,14 +37,14 @@ def encode_varint(number: int) -> bytes:
 
 _SMALL_MAX: Final = 8192
 _SMALL: Final = tuple(encode_varint(number) for number in range(_SMALL_MAX))
-"""The encodings of what most lengths and deltas are: one or two bytes."""
+"""The encodings of most lengths and deltas: one or two bytes."""
 _NULL: Final = encode_varint(-1)
 _PLAIN_BYTES_MAX: Final = _SMALL_MAX - 16
-"""With the few bytes around it, such a value's record still has a small length."""
+"""The length of a record with such a value is still in ``_SMALL``."""
 
 
 class BatchBuilder:
-    """Records on their way into one batch. ``size_bytes`` is what it takes without compression, ``count`` how many there are."""
+    """Collects the records of one batch: ``count`` of them, with ``size_bytes`` before compression."""
 
     __slots__ = ("_base_timestamp", "_max_timestamp", "_parts", "count", "size_bytes")
 
@@ -63,7 +62,7 @@ class BatchBuilder:
         value: bytes | None,
         headers: Sequence[tuple[str, bytes | None]] = (),
     ) -> None:
-        """One more record, behind the others."""
+        """Add a record after the others."""
         count = self.count
         if count:
             delta = timestamp_ms - self._base_timestamp
@@ -80,7 +79,7 @@ class BatchBuilder:
             and count < _SMALL_MAX
             and len(value) <= _PLAIN_BYTES_MAX
         ):
-            # The most usual record of all, a value and nothing else, in two thirds of the time.
+            # The most common record, a value and nothing else, in two thirds of the time.
             body = b"\x00\x00%b\x01%b%b\x00" % (_SMALL[count], _SMALL[len(value)], value)
             size = len(body)
             length = _SMALL[size]
@@ -124,14 +123,9 @@ class BatchBuilder:
         transactional: bool = False,
         control: bool = False,
     ) -> bytearray:
-        """The whole batch, ready to be sent or appended. A bytearray, since the leader writes the offset into it."""
+        """The whole batch, ready to be sent or appended. A bytearray, because the leader writes the offset into it."""
         assert self.count, "a batch has at least one record"
         header = BatchHeader(
-            base_offset=0,
-            length=0,
-            leader_epoch=NO_EPOCH,
-            magic=MAGIC,
-            crc=0,
             attributes=(TRANSACTIONAL_BIT if transactional else 0) | (CONTROL_BIT if control else 0),
             last_offset_delta=self.count - 1,
             base_timestamp=self._base_timestamp,
@@ -152,7 +146,7 @@ def build_batch(
     producer_epoch: int = NO_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> bytearray:
-    """One batch of all the records, in their order; their offsets are not looked at."""
+    """One batch of all the records, in their order; their offsets are ignored."""
     builder = BatchBuilder()
     for _, timestamp_ms, key, value, headers in records:
         builder.add(timestamp_ms, key, value, headers)
@@ -162,7 +156,7 @@ def build_batch(
 
 
 def seal(data: Buffer, header: BatchHeader, compression: Compression) -> bytearray:
-    """The batch of encoded records ``data`` under ``header``: compressed, with length, codec and CRC set, all else as it is."""
+    """A batch of the encoded records ``data`` with this ``header``: compressed, with length, codec and CRC set."""
     body = compress(data, compression) if compression else data
     batch = bytearray(HEADER_BYTES + len(body))
     batch[HEADER_BYTES:] = body
@@ -175,6 +169,15 @@ def seal(data: Buffer, header: BatchHeader, compression: Compression) -> bytearr
     )
     set_crc(batch)
     return batch
+
+
+def recompress(batch: Buffer, compression: Compression, bytes_max: int) -> bytearray:
+    """The same batch with another codec: only length, codec bits and CRC change.
+
+    RECORDS_TOO_LARGE if the records decompress to more than ``bytes_max``. Run it in a thread: a large batch takes milliseconds.
+    """
+    header = read_header(batch)
+    return seal(open_records(batch, header, bytes_max), header, compression)
 
 
 def _encode_headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:

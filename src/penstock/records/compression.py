@@ -1,7 +1,7 @@
 """The four codecs of record batches, with a bound on what may come out.
 
-A few kilobytes can open to gigabytes, so :func:`decompress` is told how much it may give and never allocates more: the
-output goes into a buffer of limited size, and the codec stops where the buffer ends.
+A few kilobytes can decompress to gigabytes, so :func:`decompress` has a limit and never allocates more: the output goes into
+a buffer of limited size, and the codec stops where the buffer ends.
 
 What other clients expect, and so what is written here:
 
@@ -32,12 +32,12 @@ _ZSTD_LEVEL: Final = 3
 _GUESS_BYTES_MIN: Final = 64 * KIB
 _GUESS_RATIO: Final = 6
 _GROWTH: Final = 6
-"""A wrong guess costs one more run over a sixth of the output; with this a right one follows soon."""
+"""A wrong guess costs one more run over a sixth of the output; with this growth few are needed."""
 _OUTPUT_FULL: Final = "failed to write whole buffer"
 
 
 def compress(data: Buffer, compression: Compression) -> bytes:
-    """``data`` in the codec's form; the bytes themselves for NONE."""
+    """``data`` compressed; unchanged for NONE."""
     match compression:
         case Compression.NONE:
             return bytes(data)
@@ -54,10 +54,10 @@ def compress(data: Buffer, compression: Compression) -> bytes:
 
 
 def decompress(data: Buffer, compression: Compression, bytes_max: int) -> bytes:
-    """What ``data`` opens to. RECORDS_TOO_LARGE when that is more than ``bytes_max``, CORRUPT_RECORDS when it is damaged."""
+    """``data`` decompressed. RECORDS_TOO_LARGE if that is more than ``bytes_max``, CORRUPT_RECORDS if it is damaged."""
     if compression is Compression.NONE:
         if len(data) > bytes_max:
-            raise _too_large(bytes_max)
+            raise too_large(bytes_max)
         return bytes(data)
     try:
         if compression is Compression.SNAPPY:
@@ -66,7 +66,7 @@ def decompress(data: Buffer, compression: Compression, bytes_max: int) -> bytes:
     except (cramjam.DecompressionError, error) as cause:
         raise PenstockError(
             Reason.CORRUPT_RECORDS,
-            f"the {compression.name.lower()} records do not decompress ({cause}); send the batch again",
+            f"The {compression.name.lower()} records do not decompress ({cause}); send the batch again",
         ) from None
 
 
@@ -84,13 +84,13 @@ def _decompress_stream(data: Buffer, compression: Compression, bytes_max: int) -
         try:
             size = decompress_into(data, output)
         except cramjam.DecompressionError as cause:
-            # Another text than the known one is tried again too: should the codec ever say it in other words, a wrong
-            # guess must not turn into a refusal of sound records.
+            # Whatever the error text is: if a later version of the codec words it differently, a wrong guess must not become
+            # a refusal of sound records.
             if len(output) < bytes_max:
                 guess_bytes *= _GROWTH
                 continue
             if _OUTPUT_FULL in str(cause):
-                raise _too_large(bytes_max) from None
+                raise too_large(bytes_max) from None
             raise
         return bytes(memoryview(output)[:size])
 
@@ -98,7 +98,7 @@ def _decompress_stream(data: Buffer, compression: Compression, bytes_max: int) -
 def _guess_bytes(data: Buffer, compression: Compression) -> int:
     guess_bytes = max(_GUESS_BYTES_MIN, len(data) * _GUESS_RATIO)
     if compression is Compression.GZIP and len(data) > _GZIP_SIZE.size:
-        # A gzip member ends with the size of its content; it may lie, and then growth or the bound takes over.
+        # A gzip member ends with the size of its content. If that is wrong, growth or the bound helps.
         return max(guess_bytes, int(_GZIP_SIZE.unpack_from(data, len(data) - _GZIP_SIZE.size)[0]))
     return guess_bytes
 
@@ -116,14 +116,14 @@ def _compress_xerial(data: Buffer) -> bytes:
 def _decompress_snappy(data: memoryview, bytes_max: int) -> bytes:
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return _decompress_snappy_block(data, bytes_max)
-    # The versions behind the magic are not looked at: some producers write them in the other byte order.
+    # The versions after the magic are ignored: some producers write them in the other byte order.
     parts: list[bytes] = []
     position = len(_XERIAL_HEADER)
     while position < len(data):
         (length,) = _XERIAL_LENGTH.unpack_from(data, position)
         position += _XERIAL_LENGTH.size
         if not 0 < length <= len(data) - position:
-            raise cramjam.DecompressionError(f"a block of {length} bytes where {len(data) - position} are left")
+            raise cramjam.DecompressionError(f"{length} bytes declared, {len(data) - position} left")
         part = _decompress_snappy_block(data[position : position + length], bytes_max)
         bytes_max -= len(part)
         parts.append(part)
@@ -134,13 +134,14 @@ def _decompress_snappy(data: memoryview, bytes_max: int) -> bytes:
 def _decompress_snappy_block(block: memoryview, bytes_max: int) -> bytes:
     size = cramjam.snappy.decompress_raw_len(block)
     if size > bytes_max:
-        raise _too_large(bytes_max)
+        raise too_large(bytes_max)
     output = bytearray(size)
     written = cramjam.snappy.decompress_raw_into(block, output)
     return bytes(memoryview(output)[:written])
 
 
-def _too_large(bytes_max: int) -> PenstockError:
+def too_large(bytes_max: int) -> PenstockError:
+    """The error for records that decompress to more than ``bytes_max``."""
     return PenstockError(
-        Reason.RECORDS_TOO_LARGE, f"the records decompress to more than {bytes_max} bytes; send smaller batches"
+        Reason.RECORDS_TOO_LARGE, f"The records decompress to more than {bytes_max} bytes; send smaller batches"
     )

@@ -1,6 +1,6 @@
-"""Which partition a record goes to: by its key as every Java client does it, or in turn when it has none.
+"""Which partition a record goes to: by its key, as in every Java client, or in turn if it has none.
 
-The same key must land in the same partition whichever client sent it, so the hash is Kafka's (MurmurHash2, 32 bits).
+The same key must go to the same partition with any client, so the hash is Kafka's (MurmurHash2, 32 bits).
 """
 
 from typing import Final

@@ -1,11 +1,11 @@
-"""The records inside one batch: opened one by one, every length checked before it is believed.
+"""The records inside one batch: decoded one by one, every length checked before it is used.
 
-Behind the 61-byte header, compressed as a whole or not, each record is::
+After the 61-byte header, compressed as a whole or not, each record is::
 
     length varint | attributes 1 byte | timestamp delta varint | offset delta varint
     key length varint, key | value length varint, value | header count varint, (name length varint, name, value length varint, value)*
 
-Varints are zigzag-encoded, seven bits a byte, lowest first; a length of -1 is null. Whatever does not fit exactly is
+Varints are zigzag-encoded, seven bits per byte, lowest first; a length of -1 is null. Anything that does not fit exactly is
 CORRUPT_RECORDS.
 """
 
@@ -33,7 +33,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(NamedTuple):
-    """One record. A tuple, for it costs a third of a frozen dataclass to make, and there are many."""
+    """One record. A tuple, because it costs a third of a frozen dataclass, and there are many."""
 
     offset: int
     timestamp: int
@@ -43,25 +43,25 @@ class Record(NamedTuple):
 
 
 RecordSpan = tuple[int, int, int, int, int, bytes | None, bytes | None, int]
-"""One record where it lies in the opened records of its batch, so that it can be copied without being decoded whole:
+"""The place of one record in the opened records of its batch, so that it can be copied without being decoded completely:
 
-start (where its length stands), end, timestamp delta, where its offset delta stands (from there to the end nothing depends on
-the batch's timestamp), offset delta, key, value, where its headers stand. A plain tuple: the cheapest thing that can be made.
+start (position of its length), end, timestamp delta, position of its offset delta (nothing from there to the end depends on
+the batch's timestamp), offset delta, key, value, position of its headers. A plain tuple, because that is cheapest.
 """
 
 
 def open_records(batch: Buffer, header: BatchHeader, bytes_max: int) -> bytes:
-    """The bytes behind the header, decompressed; RECORDS_TOO_LARGE when they open to more than ``bytes_max``."""
+    """The bytes after the header, decompressed; RECORDS_TOO_LARGE if they decompress to more than ``bytes_max``."""
     if not header.record_count:
         return b""
     codec = header.attributes & COMPRESSION_MASK
     if codec > Compression.ZSTD:
-        raise PenstockError(Reason.UNSUPPORTED_COMPRESSION_TYPE, "use none, gzip, snappy, lz4 or zstd")
+        raise PenstockError(Reason.UNSUPPORTED_COMPRESSION_TYPE, "Use none, gzip, snappy, lz4 or zstd")
     return decompress(memoryview(batch)[HEADER_BYTES : header.size_bytes], Compression(codec), bytes_max)
 
 
 def read_records(batch: Buffer, bytes_max: int) -> Iterator[Record]:
-    """The records of one whole batch, in order. Its CRC is not looked at: that is for whoever took the bytes in."""
+    """The records of one whole batch, in order. Does not check the CRC: the receiver of the bytes does that."""
     header = read_header(batch)
     data = open_records(batch, header, bytes_max)
     base_offset = header.base_offset
@@ -78,7 +78,7 @@ def read_records(batch: Buffer, bytes_max: int) -> Iterator[Record]:
 
 
 def read_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
-    """Where each record lies in the opened records ``data``. Headers are not looked into."""
+    """The place of each record in the opened records ``data``. Does not check headers."""
     size = len(data)
     count = header.record_count
     if count < 0 or count * RECORD_BYTES_MIN > size:
@@ -89,7 +89,7 @@ def read_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
     try:
         for index in range(count):
             start = position
-            # Inline, because nearly every varint here is a single byte and a call would cost more than the work.
+            # Inline, because nearly every varint is a single byte and a call would cost more than decoding it.
             number = data[position]
             position += 1
             if number > 127:
@@ -97,7 +97,7 @@ def read_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
             length = (number >> 1) ^ -(number & 1)
             end = position + length
             if length < RECORD_BYTES_MIN - 1 or end > size:
-                raise corrupt(f"record {index} declares {length} bytes, but {size - position} are left")
+                raise corrupt(f"Record {index} declares {length} bytes, but {size - position} are left")
             number = data[position + 1]  # behind the attributes, which have no bit in use
             position += 2
             if number > 127:
@@ -109,10 +109,10 @@ def read_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
             if number > 127:
                 number, position = _read_more(data, position, number)
             previous, offset_delta = offset_delta, (number >> 1) ^ -(number & 1)
-            # Two records at one offset would be one to whoever acknowledges, and compress to nothing: a million in a kilobyte.
+            # Records with equal offsets could not be acknowledged separately, and compress too well: a million in a kilobyte.
             if not previous < offset_delta <= offset_delta_max:
                 raise corrupt(
-                    f"record {index} has offset delta {offset_delta} after {previous}, with a maximum of {offset_delta_max}"
+                    f"Record {index} has offset delta {offset_delta} after {previous}, with a maximum of {offset_delta_max}"
                 )
             number = data[position]
             position += 1
@@ -133,17 +133,17 @@ def read_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
                 value = data[position : position + value_size]
                 position += value_size
             if position >= end or key_size < -1 or value_size < -1:
-                raise corrupt(f"record {index} of {length} bytes has a key of {key_size} and a value of {value_size}")
+                raise corrupt(f"Record {index} of {length} bytes has a key of {key_size} and a value of {value_size}")
             yield start, end, timestamp_delta, offset_delta_at, offset_delta, key, value, position
             position = end
     except IndexError:
-        raise corrupt("the records end in the middle of a record") from None
+        raise corrupt("The records end in the middle of a record") from None
     if position != size:
         raise corrupt(f"{size - position} bytes follow the last record")
 
 
 def read_headers(data: bytes, position: int, end: int) -> Headers:
-    """The headers of one record, which stand at ``position`` and must end exactly at ``end``."""
+    """The headers of one record, which start at ``position`` and must end exactly at ``end``."""
     try:
         count, position = read_varint(data, position)
         if not 0 <= count * 2 <= end - position:
@@ -154,22 +154,22 @@ def read_headers(data: bytes, position: int, end: int) -> Headers:
         for _ in range(count):
             length, position = read_varint(data, position)
             if not 0 <= length <= end - position:
-                raise corrupt(f"a header name has {length} bytes, but {end - position} are left")
+                raise corrupt(f"A header name has {length} bytes, but {end - position} are left")
             name = data[position : position + length].decode()
             length, position = read_varint(data, position + length)
             if length == -1:
                 headers.append((name, None))
                 continue
             if not 0 <= length <= end - position:
-                raise corrupt(f"a header value has {length} bytes, but {end - position} are left")
+                raise corrupt(f"A header value has {length} bytes, but {end - position} are left")
             headers.append((name, data[position : position + length]))
             position += length
     except IndexError:
-        raise corrupt("the headers of a record end early") from None
+        raise corrupt("The headers of a record end early") from None
     except UnicodeDecodeError:
-        raise corrupt("the name of a header is not UTF-8") from None
+        raise corrupt("The name of a header is not UTF-8") from None
     if position != end:
-        raise corrupt("the headers of a record do not fill it")
+        raise corrupt("The headers of a record do not fill it")
     return tuple(headers)
 
 
@@ -183,12 +183,24 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def corrupt(text: str) -> PenstockError:
-    """The refusal of a batch that is not what its CRC vouches for."""
-    return PenstockError(Reason.CORRUPT_RECORDS, f"the batch is malformed: {text}; check the client that created it")
+    """The error for a malformed batch, whose CRC is correct."""
+    return PenstockError(Reason.CORRUPT_RECORDS, f"{text}: the batch is malformed; check the client that created it")
+
+
+def check_keys(batch: Buffer, header: BatchHeader, bytes_max: int) -> list[tuple[int, str]]:
+    """The records that a compacted topic refuses: (index in the batch, what to do about it); empty if all have keys.
+
+    CORRUPT_RECORDS or RECORDS_TOO_LARGE if the batch cannot be opened within ``bytes_max``.
+    """
+    return [
+        (index, "a record in a compacted topic needs a key; add a key")
+        for index, (_, _, _, _, _, key, _, _) in enumerate(read_spans(open_records(batch, header, bytes_max), header))
+        if key is None
+    ]
 
 
 def _read_more(data: bytes, position: int, number: int) -> tuple[int, int]:
-    """The rest of a varint whose first byte, ``number``, says that more follow; not yet zigzag-decoded."""
+    """The rest of a varint that continues after its first byte, ``number``; not yet zigzag-decoded."""
     number &= 0x7F
     shift = 7
     while True:
@@ -199,5 +211,5 @@ def _read_more(data: bytes, position: int, number: int) -> tuple[int, int]:
             break
         shift += 7
         if shift > _VARINT_BITS_MAX:
-            raise corrupt("a number has more than ten bytes")
+            raise corrupt("A number has more than ten bytes")
     return number & 0xFFFFFFFFFFFFFFFF, position

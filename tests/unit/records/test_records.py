@@ -8,7 +8,15 @@ from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB, RECORD_HEADERS_MAX
 from penstock.records.batch import Compression, read_header, set_log_append_time, set_offset
 from penstock.records.builder import BatchBuilder, build_batch, encode_varint, seal
-from penstock.records.records import Record, open_records, read_headers, read_records, read_spans, read_varint
+from penstock.records.records import (
+    Record,
+    check_keys,
+    open_records,
+    read_headers,
+    read_records,
+    read_spans,
+    read_varint,
+)
 
 RECORDS = [
     Record(0, 1000, b"k", b"v"),
@@ -201,3 +209,22 @@ def test_many_records_take_two_byte_deltas() -> None:
     for number in range(9000):
         builder.add(number * 3, b"%d" % number, b"")
     assert [record.offset for record in read_records(builder.build(), MIB)] == list(range(9000))
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_records_without_a_key_are_named_by_their_index(compression) -> None:
+    keys = [b"a", None, b"", None]
+    batch = build_batch([Record(0, 0, key, b"v") for key in keys], compression=compression)
+    assert [index for index, _ in check_keys(batch, read_header(batch), MIB)] == [1, 3]
+
+
+def test_a_batch_of_keyed_records_has_nothing_to_complain_about() -> None:
+    batch = build_batch([Record(0, 0, b"k", None)])
+    assert check_keys(batch, read_header(batch), MIB) == []
+
+
+def test_a_bomb_is_refused() -> None:
+    batch = build_batch([Record(0, 0, b"k", bytes(2 * MIB))], compression=Compression.ZSTD)
+    with pytest.raises(PenstockError) as caught:
+        check_keys(batch, read_header(batch), MIB)
+    assert caught.value.reason is Reason.RECORDS_TOO_LARGE

@@ -25,7 +25,7 @@ from penstock.records.batch import (
     read_produced,
     set_log_append_time,
 )
-from penstock.records.validate import check_keys
+from penstock.records.records import check_keys
 from penstock.types import NO_PRODUCER_ID, NO_TIMESTAMP, Buffer, Flush, TimestampType
 
 __all__ = ["Done", "Partition", "Wake"]

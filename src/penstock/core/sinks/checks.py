@@ -20,8 +20,8 @@ from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX, SINK_STAGED_MAX, SINK_TARGETS_MAX
 from penstock.operations.operation import Action
 from penstock.records.batch import NOT_A_PRODUCERS_BITS, BatchHeader, attributes_refused, crc_matches, read_header
-from penstock.records.recompress import recompress
-from penstock.records.validate import check_keys
+from penstock.records.builder import recompress
+from penstock.records.records import check_keys
 from penstock.types import NO_TIMESTAMP, TimestampType
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX
 from penstock.ports import Report
 from penstock.records.batch import crc_matches, read_header, set_producer
-from penstock.records.recompress import recompress
+from penstock.records.builder import recompress
 from penstock.types import Gateway
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
-"""Arrow columns over bytes that are already there.
+"""Arrow columns over existing bytes.
 
-Places that rise through a buffer are the offsets of an Arrow array over it: an element, a gap, an element, a gap. ``take`` of every
-other one copies the elements together in C++, and nothing is done per record here. Elements of one size are numbers to NumPy, however wide:
-picking those takes half as long, since it is known how much room they need.
+Increasing places in a buffer are the offsets of an Arrow array over it: an element, a gap, an element, a gap. ``take`` of every
+other one copies the elements together in C++, without Python code per record. For NumPy, elements of equal size are numbers of
+any width: selecting those takes half as long, because their total size is known.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ Flags = NDArray[np.bool_]
 
 
 class Places:
-    """Where a piece of each record begins and ends, in turn: the offsets of an Arrow array over the buffer. Some may be null."""
+    """Where a piece of each record starts and ends, alternately: the offsets of an Arrow array. Some may be null."""
 
     __slots__ = ("_size_max", "_size_min", "bounds", "has_null", "nulls")
 
@@ -28,11 +28,11 @@ class Places:
 
     @property
     def size(self) -> int | None:
-        """The size of each, when all have the same and none is empty or null."""
+        """The common size, if all are equal and none is empty or null."""
         return self._size_min if self._size_min == self._size_max > 0 else None
 
     def put(self, at: int, starts: Ints, ends: Ints, sizes: Ints) -> None:
-        """Those of the records from number ``at`` on, rising; a size below zero is a null, and then its end is its start."""
+        """Set the places of the records from number ``at`` on, increasing; a size below zero is a null, whose end is its start."""
         behind = at + len(starts)
         self.bounds[2 * at : 2 * behind : 2] = starts
         self.bounds[2 * at + 1 : 2 * behind + 1 : 2] = ends
@@ -47,7 +47,7 @@ class Places:
 
 
 def taken(source: Bytes, places: Places, chosen: Ints | None = None) -> pa.Array:
-    """The bytes at these places as binary; only those of the chosen records, if any are chosen."""
+    """The bytes at these places as a binary column; with ``chosen`` only those of these records."""
     count = len(places.nulls)
     if places.size is not None:
         starts = places.bounds[:-1:2]
@@ -77,5 +77,5 @@ def bitmap(flags: Flags) -> pa.Buffer:
 
 
 def numbers(values: NDArray[np.generic], kind: pa.DataType) -> pa.Array:
-    """A column over the numbers themselves."""
+    """A column over the numbers, without copying them."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(np.ascontiguousarray(values))])

@@ -1,7 +1,7 @@
 """Which batches a reader of committed records sees: Kafka's rule for aborted transactions and control batches.
 
-The broker names the aborted transactions of what it gave: producer and first offset. From that offset on a producer's transactional
-batches are left out, until its abort marker. Control batches are never records.
+A fetch response lists its aborted transactions: producer and first offset. From that offset on a producer's transactional
+batches are skipped, up to its abort marker. Control batches contain no records for readers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ _ABORT: Final = 0
 
 
 def visible(batches: Iterable[Batch], aborted: Sequence[tuple[int, int]], bytes_max: int) -> list[Batch]:
-    """The batches with records for a reader. ``aborted`` is (producer id, first offset)."""
+    """The batches that a reader sees. ``aborted`` is (producer id, first offset)."""
     seen: list[Batch] = []
     to_come = sorted(aborted, key=lambda one: one[1], reverse=True)
     aborting: set[int] = set()

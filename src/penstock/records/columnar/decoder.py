@@ -1,11 +1,11 @@
-"""Record batches as they were fetched, to Arrow columns, with nothing done per record in Python.
+"""Fetched record batches to Arrow columns, without Python code per record.
 
-All batches of a call lie in one buffer: the fetched bytes themselves when they are neighbours there, a copy when they are
-small or compressed. The records are found (``starts``), their fields are read as vectors (``words``), and the columns are taken
-out of the buffer (``columns``).
+All batches of a call are in one buffer: the fetched bytes themselves if they are adjacent, a copy if they are small or
+compressed. The records are found (``starts``), their fields are read as vectors (``words``), and the columns are copied out of
+the buffer (``columns``).
 
-Invariant: what the row reader (``records/records.py``) refuses is refused here, whatever columns are wanted; only headers
-are not looked into when nobody asks for them. What is not refused is the same records.
+Invariant: what the row reader (``records/records.py``) refuses is refused here too, whichever columns are requested, except that
+headers are only checked if they are requested. Otherwise the records are the same.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,13 +15,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
 from penstock.records.columnar.columns import numbers, taken
 from penstock.records.columnar.committed import Batch, visible
 from penstock.records.columnar.fields import read_fields
 from penstock.records.columnar.headers import HEADERS, headers_column
-from penstock.records.columnar.opened import COLUMN_BYTES_MAX, OpenedRecords, open_groups
+from penstock.records.columnar.opened import OpenedRecords, open_groups
 from penstock.records.columnar.starts import find_records
 from penstock.records.columnar.words import Ints
 
@@ -37,7 +36,7 @@ SCHEMA: Final = pa.schema(
     ]
 )
 COLUMNS: Final = frozenset(SCHEMA.names)
-"""What can be asked for, in the schema's order in the result."""
+"""What can be requested; the result has the schema's order."""
 
 _GROUP_BYTES: Final = 16 * MIB
 
@@ -52,36 +51,15 @@ def decode(
     to_offset: int,
     aborted: Sequence[tuple[int, int]] = (),
     bytes_max: int,
-) -> pa.RecordBatch | None:
-    """The records of whole batches with ``from_offset <= offset < to_offset``, in the wanted columns; None when there are none.
-
-    Control batches are left out, and with ``aborted`` (producer id, first offset) the records of those transactions. A batch that opens to
-    more than ``bytes_max`` is RECORDS_TOO_LARGE, as are batches that open to 2 GB together: use :func:`decode_each` for such.
-    A malformed batch is CORRUPT_RECORDS, and then nothing is returned. A timestamp that Spark cannot hold (behind the year 294,000) is the last it can.
-    """
-    seen = visible(batches, aborted, bytes_max) if aborted else batches
-    opened = next(open_groups(seen, from_offset, to_offset, bytes_max, COLUMN_BYTES_MAX), None)
-    if opened is None:
-        return None
-    if not opened.are_all:
-        raise PenstockError(
-            Reason.RECORDS_TOO_LARGE,
-            f"the batches decompress to more than the {COLUMN_BYTES_MAX} bytes of a column; decode fewer at a time",
-        )
-    return _decode(opened, columns, from_offset, to_offset)
-
-
-def decode_each(
-    batches: Sequence[Batch],
-    *,
-    columns: frozenset[str],
-    from_offset: int,
-    to_offset: int,
-    aborted: Sequence[tuple[int, int]] = (),
-    bytes_max: int,
     group_bytes: int = _GROUP_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """As :func:`decode`, in as many record batches as hold about ``group_bytes`` of opened records each: what memory is bounded by."""
+    """The records of whole batches with ``from_offset <= offset < to_offset``, in the requested columns.
+
+    Each result has about ``group_bytes`` of opened records, which bounds the memory. Control batches are skipped, and with
+    ``aborted`` (producer id, first offset) the records of those transactions. A batch that decompresses to more than ``bytes_max``
+    is RECORDS_TOO_LARGE, a malformed one CORRUPT_RECORDS. A timestamp later than Spark supports (after the year 294,000) becomes
+    the last one that it supports.
+    """
     seen = visible(batches, aborted, bytes_max) if aborted else batches
     for opened in open_groups(seen, from_offset, to_offset, bytes_max, group_bytes):
         decoded = _decode(opened, columns, from_offset, to_offset)
@@ -115,7 +93,7 @@ def _decode(opened: OpenedRecords, columns: frozenset[str], from_offset: int, to
         built["headers"] = headers_column(source, _some(fields.headers_at, chosen), _some(ends, chosen))
     schema = pa.schema([field for field in SCHEMA if field.name in built])
     decoded = pa.RecordBatch.from_arrays([built[name] for name in schema.names], schema=schema)
-    # Without a column there is still a number of rows, which only a selection keeps.
+    # Without columns there is still a number of rows, which only ``select`` keeps.
     return decoded if columns else decoded.select([])
 
 

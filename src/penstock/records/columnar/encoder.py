@@ -1,10 +1,10 @@
-"""Arrow columns to record batches, byte for byte as ``records/builder.py`` makes them.
+"""Arrow columns to record batches, byte for byte as ``records/builder.py`` builds them.
 
-What a record has besides its key, value and headers is a handful of varints: they are made as vectors (``varbytes``), and one ``take``
-over everything joined (heads, keys, values) puts the pieces in the order of the format. Its data *are* the encoded records of
-many batches, one behind the other; each batch is cut out, compressed and sealed.
+Besides its key, value and headers a record has only a few varints: they are built as vectors (``varbytes``), and one ``take``
+over all parts (heads, keys, values) puts them in the order of the format. The result is the encoded records of many consecutive
+batches; each batch is cut out, compressed and sealed.
 
-Invariant: a batch takes at most ``batch_bytes_max`` before compression, unless it is a single record that is larger.
+Invariant: a batch has at most ``batch_bytes_max`` before compression, unless it is a single record that is larger.
 """
 
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
-from penstock.records.batch import HEADER_BYTES, MAGIC, BatchHeader, Compression
-from penstock.records.builder import NO_SEQUENCE, seal
+from penstock.records.batch import HEADER_BYTES, BatchHeader, Compression
+from penstock.records.builder import seal
 from penstock.records.columnar.pieces import (
     BinaryColumn,
     binary_column,
@@ -28,14 +28,13 @@ from penstock.records.columnar.pieces import (
 )
 from penstock.records.columnar.varbytes import ByteRows, widths, zigzag
 from penstock.records.columnar.words import Ints
-from penstock.types import NO_EPOCH, NO_PRODUCER_ID
 
 _GROUP_BYTES: Final = 4 * MIB
-"""Batches are made together up to this: enough to share the cost of a call, few enough to stay in the processor's cache."""
+"""Batches are built together up to this size: enough to share the cost of a call, little enough for the processor's cache."""
 _TIMESTAMP_MS_MAX: Final = 2**54
-"""Above all that Spark can hold, and the difference of two is a varint of eight bytes."""
+"""More than Spark supports, and the difference of two is a varint of eight bytes."""
 _NULL: Final = 1
-"""The size of nothing, -1, in zigzag."""
+"""The size of null, -1, in zigzag."""
 _ZERO: Final = pa.array([b"\x00"], pa.binary())
 
 
@@ -53,14 +52,14 @@ def encode(
 
     Values and keys are binary or strings of any kind, headers a list of (name, value) structs, timestamps one for all or a column
     (numbers, or Arrow's timestamps of any unit).
-    ``batch_bytes_max`` holds before compression; a single record that is larger stands alone.
+    ``batch_bytes_max`` applies before compression; a single record that is larger gets its own batch.
     """
     assert batch_records_max > 0
     count = len(value)
     for column in (key, headers, timestamps_ms):
         if column is not None and not isinstance(column, int) and len(column) != count:
             raise ValueError(
-                f"a column has {len(column)} rows, but the values have {count}: use columns of the same table"
+                f"A column has {len(column)} rows, but the values have {count}: use columns of the same table"
             )
     if not count:
         return []
@@ -85,7 +84,7 @@ class _Rows(NamedTuple):
 
 
 class _Cut(NamedTuple):
-    """The rows of one batch, with what each record takes behind its length, and what all of them take."""
+    """The rows of one batch, with the size of each record without its length, and the size of all."""
 
     begin: int
     end: int
@@ -98,14 +97,14 @@ def _timestamps(given: int | pa.Array | pa.ChunkedArray) -> Ints | int:
         stamps: Ints | int = given
         least = most = given
     elif given.null_count:
-        raise PenstockError(Reason.INVALID_TIMESTAMP, "a record has no timestamp; fill in the nulls")
+        raise PenstockError(Reason.INVALID_TIMESTAMP, "A record has no timestamp; fill in the nulls")
     else:
         if pa.types.is_timestamp(given.type):
             given = pc.floor_temporal(given, unit="millisecond").cast(pa.timestamp("ms", given.type.tz))
         stamps = np.asarray(given.cast(pa.int64()), np.int64)
         least, most = int(stamps.min()), int(stamps.max())
     if not -_TIMESTAMP_MS_MAX < least <= most < _TIMESTAMP_MS_MAX:
-        raise PenstockError(Reason.INVALID_TIMESTAMP, "a timestamp is out of range; use milliseconds since 1970")
+        raise PenstockError(Reason.INVALID_TIMESTAMP, "A timestamp is out of range; use milliseconds since 1970")
     return stamps
 
 
@@ -113,11 +112,11 @@ def _cuts(rows: _Rows, bytes_max: int, records_max: int) -> Iterator[_Cut]:
     """Where each batch ends: as many records as fit, at least one."""
     values, keys, headers, timestamps = rows
     count = len(values.sizes)
-    # Attributes, and what does not depend on the place in the batch.
+    # Attributes, and everything that does not depend on the place in the batch.
     fixed = sized_bytes(values.sizes) + 1
     fixed += 1 if keys is None else sized_bytes(keys.sizes)
     fixed += 1 if headers is None else headers.sizes
-    # Length and deltas take at least a byte each: no batch has more records than this says.
+    # Length and deltas take at least one byte each: no batch can have more records than this.
     behind = np.cumsum(fixed + 3)
     offset_widths = widths(zigzag(np.arange(min(count, records_max), dtype=np.int64)))
     begin = 0
@@ -155,18 +154,9 @@ def _sealed(rows: _Rows, cuts: list[_Cut], compression: Compression) -> Iterator
     stamps = rows.timestamps
     for begin, end, _, size in cuts:
         header = BatchHeader(
-            base_offset=0,
-            length=0,
-            leader_epoch=NO_EPOCH,
-            magic=MAGIC,
-            crc=0,
-            attributes=0,
             last_offset_delta=end - begin - 1,
             base_timestamp=stamps if isinstance(stamps, int) else int(stamps[begin]),
             max_timestamp=stamps if isinstance(stamps, int) else int(stamps[begin:end].max()),
-            producer_id=NO_PRODUCER_ID,
-            producer_epoch=NO_EPOCH,
-            base_sequence=NO_SEQUENCE,
             record_count=end - begin,
         )
         yield seal(records[at : at + size], header, compression)
@@ -174,7 +164,7 @@ def _sealed(rows: _Rows, cuts: list[_Cut], compression: Compression) -> Iterator
 
 
 def _records(rows: _Rows, cuts: list[_Cut]) -> memoryview:
-    """The encoded records of neighbouring cuts, one behind the other."""
+    """The encoded records of neighbouring cuts."""
     values, keys, headers, timestamps = rows
     begin, count = cuts[0].begin, cuts[-1].end - cuts[0].begin
     counts = np.array([cut.end - cut.begin for cut in cuts], np.int64)
@@ -182,7 +172,7 @@ def _records(rows: _Rows, cuts: list[_Cut]) -> memoryview:
     value_sizes = zigzag(values.sizes[begin : begin + count])
     heads = ByteRows(count)
     if headers is None:
-        # The record before this one ends with the number of its headers, none; the last of all gets its zero below.
+        # The number of headers, 0, of the record before this one; the last record gets its zero below.
         heads.put_byte(0)
     heads.put_varints(zigzag(np.concatenate([cut.bodies for cut in cuts])))
     heads.put_byte(0)

@@ -1,8 +1,8 @@
 """The fields of all records, read as vectors, some thousand records at a time.
 
-So few that all vectors of a step stay in the processor's cache; what is kept of them goes straight into arrays that were made once.
+So few that all vectors of a step fit in the processor's cache; results go directly into arrays that were allocated once.
 
-Invariant: when this returns, every record is sound up to its headers: sizes within it, offsets that rise within its batch.
+Invariant: then every record is sound up to its headers: sizes within the record, offsets that increase within its batch.
 """
 
 from typing import Final
@@ -15,15 +15,15 @@ from penstock.records.columnar.words import Bytes, Cursor, Ints
 from penstock.records.records import corrupt
 
 _CHUNK_RECORDS: Final = 16_000
-"""Vectors of so many numbers are just below what the allocator gives back to the system at once."""
+"""Vectors of so many numbers are just below the size that the allocator returns to the system."""
 _OFFSET_MAX: Final = 2**63 - 1
 _TIMESTAMP_MS_MAX: Final = (2**63 - 1) // 1000
 _TIMESTAMP_MS_PLAIN: Final = 2**52
-"""No sum of two such numbers is near what 64 bits hold in microseconds."""
+"""The sum of two such numbers fits easily in 64 bits in microseconds."""
 
 
 class Fields:
-    """What was asked for of each record; offsets always."""
+    """The requested fields of each record, and always the offsets."""
 
     __slots__ = ("headers_at", "keys", "offsets", "timestamps_us", "values")
 
@@ -36,9 +36,9 @@ class Fields:
 
 
 def read_fields(source: Bytes, heads: Heads, bodies: Ints, ends: Ints, columns: frozenset[str]) -> Fields:
-    """The fields of the records whose bodies lie from ``bodies`` to ``ends``, those of each batch together."""
+    """The fields of the records with bodies from ``bodies`` to ``ends``, grouped by batch."""
     if (heads.base_offsets > _OFFSET_MAX - np.maximum(heads.last_offset_deltas, 0)).any():
-        raise corrupt("a batch has offsets of more than 64 bits")
+        raise corrupt("A batch has offsets of more than 64 bits")
     count = len(bodies)
     fields = Fields(count, columns)
     spread = _Spread(heads)
@@ -51,7 +51,7 @@ def read_fields(source: Bytes, heads: Heads, bodies: Ints, ends: Ints, columns: 
 
 def _read_some(source: Bytes, fields: Fields, spread: "_Spread", bodies: Ints, ends: Ints) -> None:
     at, behind = spread.at, spread.behind
-    cursor = Cursor(source, bodies + 1)  # behind the attributes, which have no bit in use
+    cursor = Cursor(source, bodies + 1)  # after the attributes, which have no bit in use
     timestamp_deltas = cursor.varint()
     offset_deltas = cursor.varint()
     spread.check_offsets(offset_deltas)
@@ -61,13 +61,13 @@ def _read_some(source: Bytes, fields: Fields, spread: "_Spread", bodies: Ints, e
     _sized(cursor, at, fields.keys)
     _sized(cursor, at, fields.values)
     if (cursor.at >= ends).any():
-        raise corrupt("the fields of a record are longer than itself")
+        raise corrupt("The fields of a record are longer than the record")
     if fields.headers_at is not None:
         fields.headers_at[at:behind] = cursor.at
 
 
 def _sized(cursor: Cursor, at: int, places: Places | None) -> None:
-    """Read the size of a key or value and go behind it."""
+    """Read the size of a key or value and skip it."""
     sizes = cursor.varint()
     starts = cursor.at
     cursor.skip(sizes)
@@ -76,7 +76,7 @@ def _sized(cursor: Cursor, at: int, places: Places | None) -> None:
 
 
 class _Spread:
-    """What the headers say, for each of the records from ``at`` up to ``behind``; one number when they are of one batch."""
+    """Header fields for each of the records from ``at`` up to ``behind``; one number if they are of one batch."""
 
     __slots__ = (
         "_behind",
@@ -103,7 +103,7 @@ class _Spread:
         self.base_offsets: Ints | int = 0
 
     def move(self, at: int, behind: int) -> None:
-        """On to the next records."""
+        """Continue with the next records."""
         self.at, self.behind = at, behind
         self._first = int(np.searchsorted(self._behind, at, "right"))
         self._last = int(np.searchsorted(self._behind, behind - 1, "right"))
@@ -119,7 +119,7 @@ class _Spread:
         return np.repeat(per_batch[self._first : self._last + 1], self._counts)
 
     def check_offsets(self, deltas: Ints) -> None:
-        """Refuse offsets that do not rise in their batch, from 0 up to its last."""
+        """Refuse offsets that do not increase in their batch, from 0 up to its last."""
         behind = self._behind[self._first : self._last + 1]
         before = np.empty_like(deltas)
         before[1:] = deltas[:-1]
@@ -129,11 +129,11 @@ class _Spread:
         before[begun] = -1
         lasts = self._heads.last_offset_deltas[self._first : self._first + len(ended)]
         if (deltas <= before).any() or (deltas[ended - 1] > lasts).any():
-            raise corrupt("the offsets of the records do not increase within their batch")
+            raise corrupt("The offsets of the records do not increase within their batch")
         self._delta_before = -1 if len(ended) and int(ended[-1]) == len(deltas) else int(deltas[-1])
 
     def timestamps_us(self, deltas: Ints) -> Ints:
-        """The timestamps in microseconds, held at what 64 bits can say."""
+        """The timestamps in microseconds, limited to 64 bits."""
         appended = self._heads.are_appended[self._first : self._last + 1]
         if appended.any():
             is_appended = appended[0] if self._counts is None else np.repeat(appended, self._counts)

@@ -1,7 +1,7 @@
-"""The headers column: for each record the names and values that it carries, null when it has none (as Spark's Kafka source has it).
+"""The headers column: for each record its header names and values, null if it has none (as in Spark's Kafka source).
 
-Headers are read in rounds: the first one of all records at once, then the second one of those that have two, and so on. When few records
-go on, the rest is read one by one.
+Headers are read in rounds: the first one of all records at once, then the second one of those that have two, and so on. When
+few records are left, their headers are read one by one.
 """
 
 from typing import Final
@@ -19,15 +19,15 @@ HEADERS: Final = pa.list_(
 )
 
 _ROUND_MIN: Final = 24
-"""A round of all records costs as much as so many headers read one by one."""
+"""A round costs as much as so many headers read one by one."""
 _NAME_AT, _NAME_END, _VALUE_AT, _VALUE_END, _VALUE_SIZE = range(5)
 _HEADER_BYTES_MIN: Final = 2
 
 
 def headers_column(source: Bytes, at: Ints, ends: Ints) -> pa.Array:
-    """The headers that stand from ``at`` up to ``ends`` of each record, which they must fill. CORRUPT_RECORDS when they do not."""
+    """The headers from ``at`` up to ``ends`` of each record, which they must fill. CORRUPT_RECORDS if they do not."""
     count = len(at)
-    # A single byte can only say that there are none, so it is not looked at: the row reader does the same.
+    # A single byte can only mean that there are none, so it is not read: the row reader does the same.
     having = np.flatnonzero(ends - at != 1)
     counts = np.zeros(count, np.int64)
     places, total = np.empty((5, 0), np.int64), 0
@@ -36,7 +36,7 @@ def headers_column(source: Bytes, at: Ints, ends: Ints) -> pa.Array:
         some = cursor.varint()
         left = ends[having] - cursor.at
         if (some < 0).any() or (some > RECORD_HEADERS_MAX).any() or (some * _HEADER_BYTES_MIN > left).any():
-            raise corrupt(f"a record has invalid headers, or more than {RECORD_HEADERS_MAX}")
+            raise corrupt(f"A record has invalid headers, or more than {RECORD_HEADERS_MAX}")
         counts[having] = some
         total = int(some.sum())
         places = _places(source, cursor.at, ends[having], some, total)
@@ -47,7 +47,7 @@ def headers_column(source: Bytes, at: Ints, ends: Ints) -> pa.Array:
     try:
         names = names.cast(pa.string())
     except pa.ArrowInvalid:
-        raise corrupt("the name of a header is not UTF-8") from None
+        raise corrupt("The name of a header is not UTF-8") from None
     elements = pa.StructArray.from_arrays([names, values], fields=list(HEADERS.value_type))
     has_some = None if counts.all() else bitmap(counts > 0)
     return pa.Array.from_buffers(HEADERS, count, [has_some, pa.py_buffer(bounds)], children=[elements])
@@ -61,7 +61,7 @@ def _taken(source: Bytes, starts: Ints, ends: Ints, sizes: Ints) -> pa.Array:
 
 
 def _places(source: Bytes, at: Ints, ends: Ints, counts: Ints, total: int) -> Ints:
-    """Where each header's name and value lie, in the order of the records; each record's headers must end at its end."""
+    """Where each header's name and value are, in the order of the records; each record's headers must end at its end."""
     places = np.empty((5, total), np.int64)
     first = np.cumsum(counts) - counts
     active = np.arange(len(at))
@@ -70,7 +70,7 @@ def _places(source: Bytes, at: Ints, ends: Ints, counts: Ints, total: int) -> In
         done = counts[active] == number
         if done.any():
             if (at[active[done]] != ends[active[done]]).any():
-                raise corrupt("the headers of a record do not fill it")
+                raise corrupt("The headers of a record do not fill it")
             active = active[~done]
         if len(active) < _ROUND_MIN:
             break
@@ -87,7 +87,7 @@ def _places(source: Bytes, at: Ints, ends: Ints, counts: Ints, total: int) -> In
 def _one_each(cursor: Cursor) -> Ints:
     sizes = cursor.varint()
     if (sizes < 0).any():
-        raise corrupt("a header has no name")
+        raise corrupt("A header has no name")
     name_at = cursor.at
     cursor.skip(sizes)
     name_end = cursor.at
@@ -102,12 +102,12 @@ def _rest(source: Bytes, at: int, end: int, places: Ints) -> None:
     for index in range(places.shape[1]):
         size, name_at = source.varint_at(at)
         if not 0 <= size <= end - name_at:
-            raise corrupt(f"a header name has {size} bytes, but {end - name_at} are left")
+            raise corrupt(f"A header name has {size} bytes, but {end - name_at} are left")
         name_end = name_at + size
         size, value_at = source.varint_at(name_end)
         if not -1 <= size <= end - value_at:
-            raise corrupt(f"a header value has {size} bytes, but {end - value_at} are left")
+            raise corrupt(f"A header value has {size} bytes, but {end - value_at} are left")
         at = value_at + max(size, 0)
         places[:, index] = name_at, name_end, value_at, at, size
     if at != end:
-        raise corrupt("the headers of a record do not fill it")
+        raise corrupt("The headers of a record do not fill it")

@@ -1,4 +1,4 @@
-"""The headers of many batches, read at once: each field a vector."""
+"""The batch headers of many batches, read at once: each field is a vector."""
 
 from typing import Final, NamedTuple
 
@@ -17,7 +17,7 @@ _RECORD_COUNT_AT: Final = 57
 
 
 class Heads(NamedTuple):
-    """What is needed of the headers; the fields are those of ``BatchHeader``."""
+    """The fields of ``BatchHeader`` that are needed."""
 
     base_offsets: Ints
     lengths: Ints
@@ -29,12 +29,12 @@ class Heads(NamedTuple):
 
     @property
     def are_compressed(self) -> Flags:
-        """Which batches have to be opened."""
+        """Which batches have to be decompressed."""
         return self._have(COMPRESSION_MASK)
 
     @property
     def are_control(self) -> Flags:
-        """Which batches are markers of the broker's."""
+        """Which batches are markers of the broker."""
         return self._have(CONTROL_BIT)
 
     @property
@@ -52,7 +52,7 @@ class Heads(NamedTuple):
 
 
 def read_heads(source: Bytes, at: Ints) -> Heads:
-    """The headers at these places, all of them whole."""
+    """The headers at these places, which must be complete."""
 
     def field(offset: int, size: int) -> Ints:
         big_endian: Ints = source.words_at(at + offset).byteswap().view(np.int64)

@@ -1,10 +1,10 @@
-"""Chains of records walked side by side, so that one NumPy step moves all of them.
+"""Chains of records scanned in parallel, so that one NumPy step advances all of them.
 
-Every batch is a lane of its own. Inside a long batch more lanes begin at places that look like a record: a length that leads to another
-record, whose offset delta is higher. A lane that comes to the beginning of another has proven it; one that passes over a
-beginning has shown that it was none, and goes on. In the end only lanes that are reached from the first byte of a batch count.
+Every batch is a lane. Inside a long batch more lanes begin at places that look like a record: a length that leads to another
+record, whose offset delta is higher. A lane that reaches the start of another has proven it; one that passes over a start has
+disproven it, and continues. In the end only lanes that are reached from the first byte of a batch count.
 
-Invariant: a lane never leaves its batch, and no record is returned that the chain from the batch's first byte does not have.
+Invariant: a lane never leaves its batch, and only records of the chain from the batch's first byte are returned.
 """
 
 import math
@@ -20,23 +20,23 @@ from penstock.records.records import RECORD_BYTES_MIN, corrupt
 
 LENGTH_MIN: Final = RECORD_BYTES_MIN - 1
 _NUMBER_MIN: Final = LENGTH_MIN << 1
-"""The same in zigzag, in which only even numbers are positive."""
+"""The same in zigzag, where only even numbers are positive."""
 _ONE: Final = np.uint64(1)
 WIDTH_BITS: Final = 4
 """A record is marked as its place times 16 plus the bytes of its length: one number to sort."""
 
 _LANES_MIN: Final = 96
-"""A step of all lanes costs as much as so many turns of the plain loop."""
+"""A step of all lanes costs as much as so many iterations of the plain loop."""
 _LANE_RECORDS_MIN: Final = 6
 _LANE_RECORDS_MAX: Final = 64
 _LANE_COST: Final = 60
-"""A step of all lanes takes the time in which so many guesses are made: it says how many records a lane should have."""
+"""A step of all lanes takes as long as so many guesses: it determines how many records a lane should have."""
 _GUESS_RECORDS_MIN: Final = 4000
-"""Fewer records are walked in less time than the guesses take."""
+"""Fewer records are scanned in less time than the guesses take."""
 _WINDOW_RECORDS: Final = 1.25
-"""How many records long the bytes are in which one beginning is looked for."""
+"""The size, in records, of the window in which a start is searched."""
 _WINDOW_BYTES_MAX: Final = 4096
-"""Of larger records there are so few in a fetch that no guess is needed."""
+"""A fetch has so few larger records that no guess is needed."""
 _SPARSE_MAX: Final = 4
 
 _UNMET: Final = -1
@@ -47,7 +47,7 @@ _BROKEN: Final = -3
 def walk_lanes(source: Bytes, begins: Ints, ends: Ints, record_bytes: Ints) -> list[Ints]:
     """The marks of all records in the regions from ``begins`` to ``ends``, none of them empty, in any order.
 
-    ``record_bytes`` is about what a record takes in each region.
+    ``record_bytes`` is the approximate size of a record in each region.
     """
     is_first: NDArray[np.bool_] = np.ones(len(begins), np.bool_)
     if int(((ends - begins) // record_bytes).sum()) >= _GUESS_RECORDS_MIN:
@@ -86,11 +86,11 @@ class _Lanes:
         self._is_first = is_first
         self._at = begins.copy()
         self._behind = np.arange(1, len(begins) + 1, dtype=np.int64)
-        """Which lane begins behind each lane in its region."""
+        """Which lane begins after each lane in its region."""
         self._behind[:-1][is_first[1:]] = _AT_END
         self._behind[-1] = _AT_END
         self._targets = self._behind.copy()
-        """The same, without those that turned out to be none."""
+        """The same, without disproven ones."""
         self._met = np.full(len(begins), _UNMET, np.int64)
         self._marks: list[Ints] = []
         self._owners: list[Ints] = []
@@ -119,8 +119,8 @@ class _Lanes:
         self._finish([*lanes.tolist(), *self._late])
 
     def _without_unsound(self, lanes: Ints, at: Ints, numbers: Words, widths: Ints | int) -> Ints:
-        """Which lanes stand at a length that can be one."""
-        # In nine or ten bytes: the plain loop reads it, should the lane be a true one.
+        """Which lanes are at a possible length."""
+        # In nine or ten bytes: the plain loop reads it, if the lane counts.
         is_long = np.broadcast_to(np.asarray(widths) > WORD_BYTES, at.shape)
         self._at[lanes[is_long]] = at[is_long]
         self._late += lanes[is_long].tolist()
@@ -129,7 +129,7 @@ class _Lanes:
         return np.flatnonzero(is_sound & ~is_long)
 
     def _finish(self, lanes: list[int]) -> None:
-        """Walk the last lanes one by one; they will be needed, if they are not the rare ones that are no records."""
+        """Walk the last lanes one by one; nearly all of them are needed."""
         begins = self._begins.tolist()
         marks: list[int] = []
         owners: list[int] = []
@@ -147,7 +147,7 @@ class _Lanes:
         return np.where(targets >= 0, self._begins[targets], ends)
 
     def _meet(self, lanes: Ints, at: Ints, ends: Ints, stops: Ints) -> Ints:
-        """Note which lanes have met another; the stops, new for those that passed over one that was no record."""
+        """Note which lanes have met another; returns the stops, with new ones for lanes that passed over a wrong start."""
         passed = np.flatnonzero(at > stops)
         if len(passed):
             stops = stops.copy()
@@ -158,7 +158,7 @@ class _Lanes:
             targets = np.where(is_same, behind, _AT_END)
             self._targets[lanes[passed]] = targets
             stops[passed] = self._stops(targets, ends[passed])
-            # Behind the end of its region nothing can be met.
+            # After the end of its region nothing can be met.
             out = at > ends
             self._met[lanes[out]] = _BROKEN
             stops[out] = 0
@@ -167,7 +167,7 @@ class _Lanes:
         return stops
 
     def walked(self) -> list[Ints]:
-        """The marks of the lanes that begin a region or were met by a lane that counts; walked to their ends first."""
+        """The marks of the lanes that begin a region or were met by a lane that counts, after walking them to their ends."""
         if (self._met == self._behind).all():
             return self._in_order()
         begins, met = self._begins.tolist(), self._met.tolist()
@@ -182,12 +182,12 @@ class _Lanes:
                     behind = self._walk_plain(int(self._at[lane]), int(self._ends[lane]), begins, plain)
                 lane = behind
             if lane == _BROKEN:
-                raise corrupt("the length of a record exceeds its batch")
+                raise corrupt("The length of a record exceeds its batch")
         marks = [each[counts[owners]] for each, owners in zip(self._marks, self._owners, strict=True)]
         return [*marks, np.array(plain, np.int64)]
 
     def _in_order(self) -> list[Ints]:
-        """All marks, rising when that needs no sorting: a lane's own do, and the lanes are in order."""
+        """All marks, in order if that needs no sorting: the marks of a lane are, and the lanes are in order."""
         *steps, plain = self._marks
         if len(steps) * len(self._begins) > _SPARSE_MAX * sum(map(len, steps)):
             # A few lanes are much longer than the others, and the table would be nearly empty.
@@ -200,7 +200,7 @@ class _Lanes:
         return [np.insert(marked, np.searchsorted(marked, plain), plain) if len(plain) else marked]
 
     def _walk_plain(self, at: int, end: int, begins: list[int], marks: list[int]) -> int:
-        """Walk one record at a time up to the beginning of another lane, or the end of the region; which it was."""
+        """Walk one record at a time up to the start of another lane, or the end of the region; returns which it was."""
         view = self._source.view
         behind = bisect_left(begins, at + 1)
         while True:
@@ -217,7 +217,7 @@ class _Lanes:
                         number, width = number & 0x7F | byte << 7, 2
                 length = number >> 1
                 if number & 1 or length < LENGTH_MIN or length > end - at - width:
-                    raise corrupt(f"a record declares {length} bytes, but {end - at - width} are left")
+                    raise corrupt(f"A record declares {length} bytes, but {end - at - width} are left")
                 marks.append(at << WIDTH_BITS | width)
                 at += width + length
             if at == end:
@@ -228,7 +228,7 @@ class _Lanes:
 
 
 def _guess(source: Bytes, begins: Ints, ends: Ints, record_bytes: Ints) -> tuple[Ints, Ints]:
-    """Places that look like the beginning of a record, rising, and the region of each."""
+    """Places that look like the start of a record, in order, and the region of each."""
     sizes = ends - begins
     lane_records = math.isqrt(int((sizes // record_bytes).sum()) // _LANE_COST)
     lane_records = min(max(lane_records, _LANE_RECORDS_MIN), _LANE_RECORDS_MAX)
@@ -247,7 +247,7 @@ def _guess(source: Bytes, begins: Ints, ends: Ints, record_bytes: Ints) -> tuple
     rows: NDArray[np.uint8] = np.ndarray(
         (max(0, source.size - window_bytes + 1), window_bytes), np.uint8, buffer=source.data.data, strides=(1, 1)
     )
-    # The attributes of a record are zero, and text has no other zeros: few places are left to look at.
+    # The attributes of a record are zero, and text has no other zeros: few places are left to check.
     zeros = np.flatnonzero(rows[windows] == 0)
     row = zeros // window_bytes
     at = windows[row] + (zeros - row * window_bytes)
@@ -259,7 +259,7 @@ def _guess(source: Bytes, begins: Ints, ends: Ints, record_bytes: Ints) -> tuple
 
 
 def _starts_before(source: Bytes, attributes_at: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    """Where the records begin whose attributes may stand at these places, and which of the places those were."""
+    """Where the records begin whose attributes may be at these places, and which of the places those are."""
     before = source.words_at(attributes_at - WORD_BYTES)
     last, middle, first = before >> 56, (before >> 48) & 0xFF, (before >> 40) & 0xFF
     width = np.where(middle < 128, 1, np.where(first < 128, 2, 3))
@@ -273,7 +273,7 @@ def _starts_before(source: Bytes, attributes_at: Ints, ends: Ints) -> tuple[Ints
     behind = behind[likely]
     lengths, widths = varints(source.words_at(behind))
     next_at = np.minimum(behind + widths, source.size - 1)
-    # Few are left when the next record must have attributes of zero too; the deltas are the last proof that is cheap.
+    # Few are left if the next record must have attributes of zero too; the deltas are the last cheap check.
     sound = np.flatnonzero((source.data[next_at] == 0) & (lengths >= LENGTH_MIN) & (next_at < ends[likely]))
     likely, next_at = likely[sound], next_at[sound]
     attributes_at, width = attributes_at[likely], width[likely]
@@ -283,7 +283,7 @@ def _starts_before(source: Bytes, attributes_at: Ints, ends: Ints) -> tuple[Ints
 
 
 def _offset_delta(source: Bytes, at: Ints) -> Ints:
-    """The second varint from each place on; some number where there is none."""
+    """The second varint from each place on; any number where there is none."""
     words = source.words_at(np.minimum(at, source.size - 1))
     _, widths = varints(words)
     return varints(shifted(words, widths))[0]

@@ -1,6 +1,6 @@
-"""The batches of a fetch, opened, in one buffer: what all vectors then point into.
+"""The opened batches of a fetch in one buffer, into which all vectors point.
 
-Invariant: the regions rise through the buffer and do not overlap; a column over it can hold all its bytes.
+Invariant: the regions are in order in the buffer and do not overlap; a column over it can contain all its bytes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -8,18 +8,18 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from penstock.errors import PenstockError, Reason
 from penstock.records.batch import COMPRESSION_MASK, HEADER_BYTES, LENGTH_END
 from penstock.records.columnar.committed import Batch
 from penstock.records.columnar.heads import Heads, read_heads
 from penstock.records.columnar.words import Bytes, Ints
+from penstock.records.compression import too_large
 from penstock.records.records import corrupt, open_records
 from penstock.types import Buffer
 
 COLUMN_BYTES_MAX: Final = 2**31 - 1
-"""What one Arrow column of 32-bit offsets can hold."""
+"""The limit of an Arrow column with 32-bit offsets."""
 _NEIGHBOUR_BYTES_MIN: Final = 4096
-"""Smaller batches are copied together in less time than it takes to see that they are neighbours."""
+"""Copying smaller batches is faster than checking that they are adjacent."""
 
 
 class OpenedRecords(NamedTuple):
@@ -29,33 +29,31 @@ class OpenedRecords(NamedTuple):
     source: Bytes
     begins: Ints
     ends: Ints
-    are_all: bool
-    """Whether no wanted batch is left behind these."""
 
 
 def open_groups(
     batches: Sequence[Batch], from_offset: int, to_offset: int, bytes_max: int, group_bytes: int
 ) -> Iterator[OpenedRecords]:
-    """The batches that may have records of these offsets, neighbours together while they open to at most ``group_bytes``.
+    """The batches that may have records with these offsets, in groups that decompress to at most ``group_bytes``.
 
-    Control batches are left out. A batch that opens to more than ``group_bytes`` is a group of its own; none may open to more than
-    ``bytes_max``. Large, uncompressed batches are not copied when they lie in one buffer, as those of a fetch do.
+    Control batches are skipped. A batch that decompresses to more than ``group_bytes`` is a separate group; more than
+    ``bytes_max`` is refused. Large, uncompressed batches that are adjacent in one buffer, as in a fetch, are not copied.
     """
     assert group_bytes <= COLUMN_BYTES_MAX
     if not batches:
         return
     raw, behind, sizes = _joined([data for _, data in batches])
     if int(sizes.min()) < HEADER_BYTES:
-        raise corrupt("a batch is incomplete")
+        raise corrupt("A batch is incomplete")
     heads = read_heads(raw, behind - sizes)
     if (heads.lengths + LENGTH_END != sizes).any():
-        raise corrupt("a batch is incomplete")
+        raise corrupt("A batch is incomplete")
     last_deltas = np.maximum(heads.last_offset_deltas, 0)
     wanted = np.flatnonzero(
         (heads.counts != 0)
         & ~heads.are_control
         & (heads.base_offsets < to_offset)
-        # One that ends before it begins is not passed over but refused, with its records.
+        # One that ends before it begins is not skipped but refused, with its records.
         & ((heads.base_offsets >= from_offset - last_deltas) | (heads.last_offset_deltas < 0))
     )
     if len(wanted) < len(sizes):
@@ -64,7 +62,7 @@ def open_groups(
         yield from _decompressed([batches[index] for index in wanted.tolist()], heads, bytes_max, group_bytes)
         return
     if int(sizes.max(initial=0)) - HEADER_BYTES > min(bytes_max, COLUMN_BYTES_MAX):
-        raise _too_large(min(bytes_max, COLUMN_BYTES_MAX))
+        raise too_large(min(bytes_max, COLUMN_BYTES_MAX))
     begins = behind - sizes + HEADER_BYTES
     at = 0
     while at < len(wanted):
@@ -75,7 +73,6 @@ def open_groups(
             Bytes(raw.view[first:last]),
             begins[at:after] - first,
             behind[at:after] - first,
-            are_all=after == len(wanted),
         )
         at = after
 
@@ -87,18 +84,16 @@ def _decompressed(batches: Sequence[Batch], heads: Heads, bytes_max: int, group_
 
     def group(after: int) -> OpenedRecords:
         source, behind, sizes = _joined(parts)
-        return OpenedRecords(
-            heads.at(slice(begin, after)), source, behind - sizes, behind, are_all=after == len(batches)
-        )
+        return OpenedRecords(heads.at(slice(begin, after)), source, behind - sizes, behind)
 
     for index, (header, data) in enumerate(batches):
         part: Buffer = memoryview(data)[HEADER_BYTES:]
         if header.attributes & COMPRESSION_MASK:
             part = open_records(data, header, bytes_max)
         elif len(part) > bytes_max:
-            raise _too_large(bytes_max)
+            raise too_large(bytes_max)
         if len(part) > COLUMN_BYTES_MAX:
-            raise _too_large(COLUMN_BYTES_MAX)
+            raise too_large(COLUMN_BYTES_MAX)
         if parts and size + len(part) > group_bytes:
             yield group(index)
             parts, begin, size = [], index, 0
@@ -108,7 +103,7 @@ def _decompressed(batches: Sequence[Batch], heads: Heads, bytes_max: int, group_
 
 
 def _joined(parts: Sequence[Buffer]) -> tuple[Bytes, Ints, Ints]:
-    """The parts one behind the other, where each ends, and its size."""
+    """The parts joined, where each ends, and its size."""
     sizes = np.array([*map(len, parts)], np.int64)
     whole = None
     if len(parts) == 1:
@@ -118,14 +113,8 @@ def _joined(parts: Sequence[Buffer]) -> tuple[Bytes, Ints, Ints]:
     return Bytes(b"".join(parts) if whole is None else whole), np.cumsum(sizes), sizes
 
 
-def _too_large(bytes_max: int) -> PenstockError:
-    return PenstockError(
-        Reason.RECORDS_TOO_LARGE, f"the records decompress to more than {bytes_max} bytes; send smaller batches"
-    )
-
-
 def _neighbours(views: Sequence[Buffer], sizes: Ints) -> Buffer | None:
-    """The one run of bytes that the views are, one behind the other; None when they are not."""
+    """The range of bytes that the views form, if they are adjacent; otherwise None."""
     first = views[0]
     if not isinstance(first, memoryview) or not first.c_contiguous:
         return None

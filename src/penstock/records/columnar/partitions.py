@@ -1,6 +1,6 @@
 """Which partition each key of a column belongs to: the hash of ``records/partitioner.py``, for all keys at once.
 
-The keys are hashed a word of four bytes at a time, the longest first, so that those with words left are always the front part.
+The keys are hashed four bytes at a time, sorted by length, so that those with bytes left are always at the front.
 """
 
 from typing import Final
@@ -28,7 +28,7 @@ Hashes = NDArray[np.uint32]
 
 
 def partition_for_keys(keys: pa.Array | pa.ChunkedArray, partition_count: int) -> NDArray[np.int32]:
-    """The partition of each key as every Kafka client has it; -1 for a null."""
+    """The partition of each key, as in every Kafka client; -1 for a null."""
     assert partition_count > 0
     column = binary_column(keys)
     if not len(column.sizes):

@@ -1,7 +1,7 @@
-"""Pieces of many columns, put one behind the other by Arrow: the way in which records are written.
+"""Pieces of many columns, joined by Arrow: how records are written.
 
-All columns are joined to one array, and a single ``take`` brings its elements into the order of the format. The data of what was
-taken are then the bytes that were wanted.
+All columns are concatenated to one array, and a single ``take`` puts its elements in the order of the format. The data of the
+result are then the encoded bytes.
 """
 
 from typing import Final, NamedTuple
@@ -27,18 +27,18 @@ class BinaryColumn(NamedTuple):
 
 
 def binary_column(column: pa.Array | pa.ChunkedArray) -> BinaryColumn:
-    """Any binary or string column, sliced or in chunks, in one."""
+    """Any binary or string column, sliced or chunked, as one array."""
     try:
         array = column.cast(pa.binary())
         if isinstance(array, pa.ChunkedArray):
             array = pa.concat_arrays(array.chunks) if array.num_chunks != 1 else array.chunk(0)
     except pa.ArrowInvalid as cause:
         raise PenstockError(
-            Reason.RECORDS_TOO_LARGE, f"a column does not fit into 2 GB ({cause}); write it in smaller pieces"
+            Reason.RECORDS_TOO_LARGE, f"A column does not fit into 2 GB ({cause}); write it in smaller pieces"
         ) from None
     nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
     if nulls is not None:
-        # Arrow lets a null have bytes; this takes them away.
+        # In Arrow a null may have bytes; this removes them.
         array = array.fill_null(b"")
     sizes = np.diff(bounds_of(array)).astype(np.int64)
     if nulls is not None:
@@ -47,12 +47,12 @@ def binary_column(column: pa.Array | pa.ChunkedArray) -> BinaryColumn:
 
 
 def sized_bytes(sizes: Ints) -> Ints:
-    """What elements take together with their sizes before them."""
+    """The size of each element including the varint of its size."""
     return widths(zigzag(sizes)) + np.maximum(sizes, 0)
 
 
 def taken_in_turn(parts: list[pa.Array], count: int, last: pa.Array | None = None) -> pa.Array:
-    """One element of each part in turn, ``count`` times, and then ``last``. A part of twice the elements has a gap behind each."""
+    """One element of each part in turn, ``count`` times, and then ``last``. A part of twice the elements has a gap after each."""
     places = np.empty(count * len(parts) + (last is not None), np.int32)
     at = 0
     numbers = np.arange(count, dtype=np.int32)
@@ -67,23 +67,23 @@ def taken_in_turn(parts: list[pa.Array], count: int, last: pa.Array | None = Non
 
 
 def data_of(array: pa.Array) -> memoryview:
-    """The bytes of all elements, one behind the other."""
+    """The bytes of all elements."""
     bounds = bounds_of(array)
     return memoryview(array.buffers()[2])[int(bounds[0]) : int(bounds[-1])]
 
 
 def packed_headers(headers: pa.Array | pa.ChunkedArray) -> BinaryColumn | None:
-    """The headers of each row as they stand in a record, their number first; None when no row has any."""
+    """The headers of each row as encoded in a record, their number first; None if no row has any."""
     lists = headers.combine_chunks() if isinstance(headers, pa.ChunkedArray) else headers
     counts = np.asarray(pc.fill_null(pc.list_value_length(lists), 0), np.int64)
     total = int(counts.sum())
     if not total:
         return None
     if int(counts.max()) > RECORD_HEADERS_MAX:
-        raise PenstockError(Reason.INVALID_RECORD, f"a record has at most {RECORD_HEADERS_MAX} headers; send fewer")
+        raise PenstockError(Reason.INVALID_RECORD, f"A record has at most {RECORD_HEADERS_MAX} headers; send fewer")
     name_array, value_array = lists.flatten().flatten()
     if name_array.null_count:
-        raise PenstockError(Reason.INVALID_RECORD, "a header needs a name; remove headers without one")
+        raise PenstockError(Reason.INVALID_RECORD, "A header needs a name; remove headers without one")
     names, values = binary_column(name_array), binary_column(value_array)
     rows = len(counts)
     how_many, name_sizes, value_sizes = ByteRows(rows), ByteRows(total), ByteRows(total)

@@ -1,13 +1,13 @@
-"""Where the records of many batches begin: the one thing in a batch that hangs together like a chain.
+"""Where the records of many batches begin.
 
-Each record says how long it is, so the next one is known only when this one was read: a loop, a record at a time. There are three ways,
-and in each the lengths themselves are the proof, so that a wrong guess costs time and nothing else:
+Records form a chain: each has its length, so the next one is known only when this one was read. There are three ways to follow
+the chain. In each the lengths themselves are the proof, so that a wrong guess only costs time:
 
-- *Runs*: records of the same size follow each other in a fixed step; the lengths at all the guessed places are compared at once.
-- *Lanes* (``lanes``): many chains are walked side by side, one NumPy step for all of them.
-- A plain loop for what is left: few records, or lanes that met nothing.
+- *Runs*: records of equal size have a fixed step; the lengths at all guessed places are compared at once.
+- *Lanes* (``lanes``): many chains are scanned in parallel, one NumPy step for all of them.
+- A plain loop for the rest: few records, or lanes that met nothing.
 
-Invariant: what is returned is the chain from each region's first byte to its last, or the batch is refused.
+Invariant: the result is the chain from each region's first byte to its last, or the batch is refused.
 """
 
 from typing import Final
@@ -30,15 +30,15 @@ _RUN_GROWTH: Final = 16
 
 
 def find_records(source: Bytes, begins: Ints, ends: Ints, counts: Ints) -> tuple[Ints, Ints]:
-    """Where the body of each record begins (behind its length) and where it ends, in order.
+    """Where the body of each record begins (after its length) and where it ends, in order.
 
-    ``begins`` and ``ends`` are the regions of the batches in ``source``, rising; region ``i`` must hold exactly ``counts[i]`` records.
+    ``begins`` and ``ends`` are the regions of the batches in ``source``, in order; region ``i`` must have exactly ``counts[i]`` records.
     """
     if (counts < 0).any() or (counts * RECORD_BYTES_MIN > ends - begins).any():
-        raise corrupt("there are more records than fit into the bytes")
+        raise corrupt("There are more records than fit into the bytes")
     has_some = counts > 0
     if (begins[~has_some] != ends[~has_some]).any():
-        raise corrupt("bytes follow the last record")
+        raise corrupt("Bytes follow the last record")
     begins, ends, counts = begins[has_some], ends[has_some], counts[has_some]
     if not len(counts):
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -57,7 +57,7 @@ def find_records(source: Bytes, begins: Ints, ends: Ints, counts: Ints) -> tuple
     bodies = starts + (marked & ((1 << WIDTH_BITS) - 1))
     behind = np.cumsum(counts)
     if len(starts) != int(behind[-1]) or (starts[behind - counts] != begins).any():
-        raise corrupt("the number of records does not match the batch header")
+        raise corrupt("The number of records does not match the batch header")
     record_ends = np.empty_like(starts)
     record_ends[:-1] = starts[1:]
     record_ends[behind - 1] = ends
@@ -65,7 +65,7 @@ def find_records(source: Bytes, begins: Ints, ends: Ints, counts: Ints) -> tuple
 
 
 def _walk_runs(source: Bytes, at: int, end: int, count: int, found: list[Ints]) -> int:
-    """Walk the runs that a region begins with, one after the other; where they end."""
+    """Find the runs at the start of a region; returns where they end."""
     while count >= _RUN_MIN:
         length, body = source.varint_at(at)
         width = body - at
@@ -87,14 +87,14 @@ def _walk_runs(source: Bytes, at: int, end: int, count: int, found: list[Ints]) 
 
 
 def _is_run(source: Bytes, at: int, step: int, width: int, end: int) -> bool:
-    """Whether the first few records are of one size: what it costs to be wrong about it is little then."""
+    """Whether the first few records have the same size, so that a wrong guess costs little."""
     places = range(at + step, at + step * _RUN_SAMPLE, step)
     first = source.view[at : at + width]
     return places[-1] + width <= end and all(source.view[place : place + width] == first for place in places)
 
 
 def _run_at(source: Bytes, at: int, step: int, width: int, count_max: int) -> int:
-    """How many records of ``step`` bytes follow each other from ``at`` on. A wrong guess is found out early, for they grow."""
+    """How many consecutive records have ``step`` bytes from ``at`` on. The tested range grows, so a short run is found early."""
     data = source.data
     tried = min(count_max, _RUN_TRIED)
     begin = 0

@@ -1,7 +1,7 @@
-"""Varints written as vectors, and the rows of a few bytes that they make up.
+"""Varints encoded as vectors, and the rows of a few bytes that they form.
 
-A varint of up to eight bytes (every number below 2^55) is a word; several that follow each other in a record are shifted together into one. What does not fit
-into a word goes into the next, and the words of a row are laid over each other: each field over the zeros behind the one before.
+A varint of up to eight bytes (every number below 2^55) is a word; consecutive ones of a record are shifted together into one.
+What does not fit into a word goes into the next, and the words of a row overlap: each is written over the zeros of the previous.
 """
 
 import sys
@@ -30,12 +30,12 @@ assert sys.byteorder == "little", "words are laid in memory as they are"
 
 
 def zigzag(numbers: Ints) -> Words:
-    """Signed numbers as unsigned ones, small when they were near to zero."""
+    """Signed numbers as unsigned ones, small for numbers near zero."""
     return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
 
 
 def widths(numbers: Words) -> Ints | int:
-    """How many bytes each zigzagged number takes; one number when all take the same."""
+    """How many bytes each zigzag number takes; one number if all take the same."""
     least, most = int(numbers.min(initial=0 if not len(numbers) else _NUMBER_MAX)), int(numbers.max(initial=0))
     taken: Ints | int = 1 + sum(least >= bound for bound in _WIDER_FROM)
     for bound in _WIDER_FROM:
@@ -45,7 +45,7 @@ def widths(numbers: Words) -> Ints | int:
 
 
 def words(numbers: Words, taken: Ints | int) -> Words:
-    """The bytes of each zigzagged number, the first one lowest; ``taken`` are its bytes."""
+    """The bytes of each zigzag number, the first one lowest; ``taken`` are its sizes."""
     most = int(numbers.max(initial=0))
     if most < _WIDER_FROM[0]:
         return numbers
@@ -55,7 +55,7 @@ def words(numbers: Words, taken: Ints | int) -> Words:
     if most >= _WIDER_FROM[1]:
         spread = (spread & _QUADS_LOW) | ((spread << _TWO) & _QUADS_HIGH)
     spread = (spread & _PAIRS_LOW) | ((spread << _ONE) & _PAIRS_HIGH)
-    # All bytes but the last say that more follow.
+    # All bytes but the last have the continuation bit.
     return spread | (((_ONE << _bits(taken - 1)) - _ONE) & _GOES_ON)
 
 
@@ -64,7 +64,7 @@ def _bits(taken: Ints | int) -> Words | np.uint64:
 
 
 class ByteRows:
-    """A few bytes for each record, put one behind the other."""
+    """A few consecutive bytes for each record."""
 
     __slots__ = ("_at", "_count", "_flushed", "_taken", "_word")
 
@@ -74,25 +74,25 @@ class ByteRows:
         self._taken: Ints | int = 0
         self._at: Ints | int = 0
         self._flushed: list[tuple[Ints | int, Ints | int, Words]] = []
-        """Where a word stands in its row, how many of its bytes count, and the word."""
+        """Position of a word in its row, how many of its bytes count, and the word."""
 
     def put(self, word: Words, taken: Ints | int) -> None:
-        """Put ``taken`` bytes behind what is there; the word has zeros behind them."""
-        together = self._taken + taken
-        if _most(together) > WORD_BYTES:
+        """Append ``taken`` bytes; the rest of the word is zero."""
+        total = self._taken + taken
+        if _most(total) > WORD_BYTES:
             self._flush()
             self._word, self._taken = word, taken
         else:
             self._word = word << _bits(self._taken) if self._word is None else self._word | (word << _bits(self._taken))
-            self._taken = together
+            self._taken = total
 
     def put_varints(self, numbers: Words) -> None:
-        """Put zigzagged numbers."""
+        """Append zigzag numbers."""
         taken = widths(numbers)
         self.put(words(numbers, taken), taken)
 
     def put_byte(self, byte: int) -> None:
-        """Put the same byte into each row."""
+        """Append the same byte to each row."""
         if _most(self._taken) == WORD_BYTES:
             self._flush()
         if byte:

@@ -1,10 +1,10 @@
-"""Bytes as vectors: many varints read at once, wherever they stand.
+"""Bytes as vectors: many varints read at once, at any position.
 
-A varint is seven bits a byte, lowest first, and nearly all in a batch are one to three bytes long. So one word of eight bytes is
-gathered per record, and the arithmetic on whole words finds where each varint ends and pulls its bits together, with no branch
-a record. Only a varint of nine or ten bytes is read on its own.
+A varint has seven bits per byte, lowest first, and nearly all in a batch have one to three bytes. So one word of eight bytes is
+gathered per record, and arithmetic on whole words finds where each varint ends and joins its bits, without a branch per
+record. Only a varint of nine or ten bytes is read separately.
 
-Invariant: nothing is read outside the buffer. A word that would reach over its end has zeros there.
+Invariant: nothing is read outside the buffer. A word that would extend past its end has zeros there.
 """
 
 from typing import Final
@@ -38,7 +38,7 @@ _FOUR_BYTES_MAX: Final = 0xFFFFFFFF
 
 
 class Bytes:
-    """A buffer, byte by byte (``data``) and in words of eight bytes that begin anywhere."""
+    """A buffer as bytes (``data``) and as words of eight bytes at any position."""
 
     __slots__ = ("_word_at_max", "_words", "data", "size", "view")
 
@@ -52,7 +52,7 @@ class Bytes:
         self._words: Words = np.ndarray((self._word_at_max + 1,), "<u8", buffer=self.data.data, strides=(1,))
 
     def words_at(self, at: Ints) -> Words:
-        """The eight bytes from each place on, the first one lowest; zeros behind the end. No place is negative."""
+        """The eight bytes from each place on, the first one lowest; zeros after the end. No place is negative."""
         try:
             return self._words[at]
         except IndexError:
@@ -65,25 +65,25 @@ class Bytes:
         try:
             return read_varint(self.view, at)  # type: ignore[arg-type]  # it only takes single bytes out of it
         except IndexError:
-            raise corrupt("the records end in the middle of a record") from None
+            raise corrupt("The records end in the middle of a record") from None
 
 
 def varints(words: Words) -> tuple[Ints, Ints | int]:
-    """The varint that each word begins with, zigzag-decoded, and its bytes; 9 bytes where it does not end in the word."""
+    """The varint at the start of each word, zigzag-decoded, and its size; 9 bytes if it does not end in the word."""
     numbers, widths, _ = raw_varints(words)
     return unzigzag(numbers), widths
 
 
 def raw_varints(words: Words) -> tuple[Words, Ints | int, int]:
-    """As :func:`varints`, still in zigzag; and no width is more than the last number."""
+    """As :func:`varints`, still in zigzag; also returns a maximum of the sizes."""
     if not int(np.bitwise_or.reduce(words)) & 0x80:
         return words & _BYTE_BITS, 1, 1
     if not int(np.bitwise_or.reduce(words & (words >> _EIGHT))) & 0x80:
-        # Two bytes at most, which is what nearly all have.
+        # Two bytes at most, as nearly all have.
         more = (words >> _SEVEN) & _ONE
         return (words & _BYTE_BITS) | ((words >> _ONE) & (more * _SECOND_BITS)), (more + _ONE).view(np.int64), 2
     ends = ~words & _GOES_ON
-    # From the lowest bit that says "the end" downwards: the bytes of this varint.
+    # All bits up to the lowest end bit: the bytes of this varint.
     inside = ends ^ (ends - _ONE)
     widths = (np.bitwise_count(inside) >> 3).astype(np.int64)
     bits = words & inside & _BITS
@@ -97,22 +97,22 @@ def raw_varints(words: Words) -> tuple[Words, Ints | int, int]:
 
 
 def shifted(words: Words, widths: Ints | int) -> Words:
-    """The words without as many bytes at their beginnings."""
+    """The words without as many bytes at their starts."""
     return words >> (np.uint64(widths << 3) if isinstance(widths, int) else (widths << 3).view(np.uint64))
 
 
 def unzigzag(numbers: Words) -> Ints:
-    """What zigzag made of signed numbers, back."""
+    """The signed numbers of zigzag numbers."""
     if not int(np.bitwise_or.reduce(numbers)) & 1:
         return (numbers >> _ONE).view(np.int64)
     return ((numbers >> _ONE) ^ -(numbers & _ONE)).view(np.int64)
 
 
 class Cursor:
-    """A place in each of many records, moving from field to field, and only ever forwards.
+    """A position in each of many records, which moves forwards from field to field.
 
-    Whether a field is still inside its record is not looked at: since places only rise, it is enough to compare the last one with
-    the end of the record. Until then what was read may be any bytes of the buffer.
+    It does not check whether a field is inside its record: since positions only increase, comparing the last one with the end of
+    the record is enough. Until then the values may come from any bytes of the buffer.
     """
 
     __slots__ = ("_bytes", "_used_max", "_words", "at")
@@ -124,13 +124,13 @@ class Cursor:
         self._used_max = 0
 
     def varint(self) -> Ints:
-        """The number in each record where the cursor stands; it then stands behind it."""
+        """The number at the cursor in each record; moves the cursor past it."""
         words = self._words
         if words is None:
             words, self._used_max = self._bytes.words_at(self.at), 0
         numbers, widths, width_max = raw_varints(words)
         if self._used_max + width_max > WORD_BYTES:
-            # Behind what was left of a word zeros were shifted in, and they end a varint too early: it may be one of those.
+            # Zeros were shifted in at the end of the words, and may end a varint too early: read the words again.
             if self._used_max:
                 words, self._used_max = self._bytes.words_at(self.at), 0
                 numbers, widths, width_max = raw_varints(words)
@@ -142,16 +142,16 @@ class Cursor:
         return unzigzag(numbers)
 
     def skip(self, sizes: Ints) -> None:
-        """Move over ``sizes`` bytes of each record; -1 is none. Less, or more than the buffer has, is refused."""
+        """Skip ``sizes`` bytes of each record; -1 is none. Less, or more than the buffer has, is refused."""
         smallest, largest = int(sizes.min(initial=0)), int(sizes.max(initial=0))
         if smallest < -1 or largest > self._bytes.size:
-            raise corrupt("a field has a negative length, or exceeds the data")
+            raise corrupt("A field has a negative length, or exceeds the data")
         if largest > 0:
             self.at = self.at + (np.maximum(sizes, 0) if smallest < 0 else sizes)
             self._words = None
 
     def _varint_long(self, numbers: Ints, widths: Ints | int) -> Ints:
-        """As :meth:`varint`, where some take nine or ten bytes."""
+        """As :meth:`varint`, if some take nine or ten bytes."""
         widths = np.broadcast_to(widths, self.at.shape).copy()
         for index in np.flatnonzero(widths > WORD_BYTES).tolist():
             at = int(self.at[index])

@@ -18,7 +18,7 @@ from penstock.client.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITI
 from penstock.client.read_ahead import ReadAhead
 from penstock.errors import PenstockError
 from penstock.limits import MIB
-from penstock.records.columnar import decode_each
+from penstock.records.columnar import decode
 from penstock.spark.connections import connected, patiently
 from penstock.spark.errors import LOG, SourceError, report_data_loss
 from penstock.spark.schema import arrow_schema
@@ -124,7 +124,7 @@ def _reader(cluster: Cluster, wanted: OffsetRange, settings: SourceSettings) -> 
 def _decoded(fetched: Fetched, columns: frozenset[str], wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
     """An answer's records. It is handed over whole: which of it was aborted shows in the order of its batches."""
     try:
-        yield from decode_each(
+        yield from decode(
             fetched.batches,
             columns=columns,
             from_offset=max(wanted.from_offset, fetched.from_offset),

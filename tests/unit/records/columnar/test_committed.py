@@ -52,7 +52,7 @@ class Log:
             aborted=aborted,
             bytes_max=MIB,
         )
-        return [] if found is None else found.column("value").to_pylist()
+        return [value for batch in found for value in batch.column("value").to_pylist()]
 
 
 def test_control_batches_are_no_records() -> None:

@@ -24,7 +24,7 @@ from penstock.limits import DECOMPRESSED_RATIO_MAX
 from penstock.meters import Flow
 from penstock.operations.operation import Action
 from penstock.records.batch import Compression, read_header, read_produced
-from penstock.records.recompress import recompress
+from penstock.records.builder import recompress
 from penstock.types import NO_OFFSET, NO_TIMESTAMP, Gateway
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.produce_generated import (

@@ -9,7 +9,7 @@ import pytest
 from penstock.errors import Reason
 from penstock.gateways.kafka.handlers import k00_produce
 from penstock.records.batch import Compression, read_header, set_crc
-from penstock.records.recompress import recompress
+from penstock.records.builder import recompress
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.list_offsets_generated import ListOffsetsRequest
 from penstock.wire.kafka.produce_generated import ProduceRequest
