@@ -1,5 +1,5 @@
-"""What the nodes of a cluster agree on, behind one port: keys, values, compare-and-set, and a feed of changes.
+"""What the nodes of a cluster agree on, with one interface: keys, values, compare-and-set, and a feed of changes.
 
-``port.py`` is the whole of what the rules may know. ``sqlite.py`` is the store of a broker that is alone;
-``memory.py`` forgets everything and is for tests. All keep the same contract (``tests/unit/metadata``).
+``port.py`` is all that the rules may use. ``sqlite.py`` is the store of a broker that is alone;
+``memory.py`` is not durable and is for tests. All keep the same contract (``tests/unit/metadata``).
 """

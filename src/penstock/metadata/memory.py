@@ -1,6 +1,6 @@
-"""A store that forgets everything when the process ends: for tests and simulations. Nothing lies on disk.
+"""A store in memory, for tests and simulations. Nothing is stored on disk.
 
-Its leases have no clock: they end when :meth:`MemoryStore.expire` is told the time, which is also their source of it.
+It has no clock: leases expire when :meth:`MemoryStore.expire` is called with the time.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ from penstock.metadata.subscribers import Subscribers
 
 
 class MemoryStore:
-    """A :class:`~penstock.metadata.port.MetadataStore` in a dict. A transaction happens within its call: nothing interleaves."""
+    """A :class:`~penstock.metadata.port.SharedStore` in a dict. A transaction is applied within its call: nothing interleaves."""
 
     def __init__(self, operations_max: int = UNBOUNDED) -> None:
         self.operations_max = operations_max
@@ -34,7 +34,7 @@ class MemoryStore:
         self._closed = False
         self._now_ms = 0
         self._leases: dict[int, tuple[int, int]] = {}
-        """By id: how long each lives, and until when."""
+        """By id: time to live, and when it expires."""
         self._next_lease = 1
 
     async def range(self, prefix: str) -> Range:
@@ -54,7 +54,7 @@ class MemoryStore:
             return TxnResult(False, self._revision)
         for operation in operations:
             if isinstance(operation, Put) and operation.lease and operation.lease not in self._leases:
-                raise PenstockError(Reason.INVALID_REQUEST, f"lease {operation.lease} has ended; take a new one")
+                raise PenstockError(Reason.INVALID_REQUEST, f"Lease {operation.lease} has ended; take a new one")
         revision = self._revision + 1
         events = [event for operation in operations if (event := self._apply(operation, revision)) is not None]
         if events:
@@ -90,13 +90,13 @@ class MemoryStore:
         self._end(lease)
 
     def expire(self, now_ms: int) -> None:
-        """It is ``now_ms``: end the leases that were not renewed."""
+        """Set the time to ``now_ms`` and end the leases that were not renewed."""
         self._now_ms = max(self._now_ms, now_ms)
         for lease in [lease for lease, (_, until_ms) in self._leases.items() if until_ms <= self._now_ms]:
             self._end(lease)
 
     def extend_all(self) -> None:
-        """As a store does whose leader changed: every lease begins anew."""
+        """Restart every lease, as a store does when its leader changes."""
         self._leases = {lease: (ttl_ms, self._now_ms + ttl_ms) for lease, (ttl_ms, _) in self._leases.items()}
 
     def _end(self, lease: int) -> None:
@@ -115,8 +115,7 @@ class MemoryStore:
 
     def _holds(self, compare: Compare) -> bool:
         entry = self._entries.get(compare.key)
-        create_revision, mod_revision = (entry.create_revision, entry.mod_revision) if entry else (0, 0)
-        return compare.create_revision in (None, create_revision) and compare.mod_revision in (None, mod_revision)
+        return compare.holds(entry.create_revision, entry.mod_revision) if entry else compare.holds(0, 0)
 
     def _apply(self, operation: Operation, revision: int) -> Event | None:
         key = operation.key

@@ -1,13 +1,13 @@
 """The metadata store of a broker that is alone: one SQLite file, written by one thread.
 
-On disk: ``metadata.sqlite`` with its ``-wal`` and ``-shm`` beside it. Table ``entries`` holds the keys; table ``store`` holds
-one row with the revision. ``application_id`` says that the file is ours, ``user_version`` which layout it has.
+On disk: ``metadata.sqlite`` with its ``-wal`` and ``-shm`` files. Table ``entries`` contains the keys; table ``store`` has
+one row with the revision. ``application_id`` identifies the file as ours, ``user_version`` its layout.
 
 Invariant: what ``txn`` returned survives kill -9 and power loss (WAL with synchronous=FULL), and the events of the
 transactions are delivered on the event loop in the order in which they were committed. Transactions that wait at the
 same time share one commit, and so one sync; each keeps its own revision.
 
-Only the store's thread touches the connection. Results travel back through the event loop's own queue, in order.
+Only the store's thread uses the connection. Results return through the event loop's queue, in order.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ _BUSY_CODES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
 
 class _Database:
-    """The blocking half: SQL and nothing else. Lives in the store's thread."""
+    """The blocking part: only SQL. Used by the store's thread."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -81,7 +81,7 @@ class _Database:
             raise PenstockError(Reason.STORAGE_ERROR, _damaged_text(self.path, str(verdict)))
 
     def _create(self) -> None:
-        # One transaction: a crash in the middle leaves an empty database, which is made anew at the next start.
+        # One transaction: a crash in the middle leaves an empty database, which is created again at the next start.
         self._connection.execute("BEGIN IMMEDIATE")
         self._connection.execute(
             "CREATE TABLE entries (key BLOB PRIMARY KEY, value BLOB NOT NULL, create_revision INTEGER NOT NULL,"
@@ -97,7 +97,7 @@ class _Database:
         _sync_directory_of(self.path)
 
     def begin(self, *, writes: bool) -> None:
-        # IMMEDIATE takes the write lock at once: a deferred one could fail half-way, when it may no longer wait.
+        # IMMEDIATE takes the write lock at once: a deferred transaction could fail later, when it may no longer wait.
         self._connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
         (self.revision,) = self._connection.execute("SELECT revision FROM store").fetchone()
 
@@ -138,8 +138,7 @@ class _Database:
         return TxnResult(True, self.revision), events
 
     def _holds(self, compare: Compare) -> bool:
-        create_revision, mod_revision = self._revisions(compare.key.encode())
-        return compare.create_revision in (None, create_revision) and compare.mod_revision in (None, mod_revision)
+        return compare.holds(*self._revisions(compare.key.encode()))
 
     def _revisions(self, key: bytes) -> tuple[int, int]:
         row: tuple[int, int] | None = self._connection.execute(
@@ -170,7 +169,7 @@ _Ts = TypeVarTuple("_Ts")
 
 
 class _StoreCall(Generic[_T]):
-    """One call of the store on its way to the thread and back."""
+    """One call of the store, sent to the thread and back."""
 
     __slots__ = ("_future", "_outcome", "_run", "writes")
 
@@ -185,7 +184,7 @@ class _StoreCall(Generic[_T]):
         self._outcome = self._run(database)
 
     def finish(self, subscribers: Subscribers, error: PenstockError | None) -> None:
-        """On the event loop, after the commit. The caller may have been cancelled; the events are delivered all the same."""
+        """On the event loop, after the commit. The events are delivered even if the caller was cancelled."""
         try:
             if error is None and self._outcome is not None:
                 subscribers.deliver(self._outcome[1])
@@ -214,12 +213,12 @@ class SqliteStore:
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._ended: asyncio.Future[None] = self._loop.create_future()
         self._closing = False
-        # A daemon, so that a broker that dies without closing is not kept alive; what was acknowledged is committed.
+        # A daemon thread, so that a broker can end without closing the store; what was acknowledged is committed.
         self._thread = threading.Thread(target=self._work, name="penstock-metadata", daemon=True)
 
     @classmethod
     async def open(cls, path: str) -> Self:
-        """Open the store, making the file if it is absent. ``PenstockError(STORAGE_ERROR)`` says what is wrong with it."""
+        """Open the store, creating the file if it is absent. STORAGE_ERROR says what is wrong with it."""
         store = cls(path)
         store._thread.start()
         await store._opened
@@ -233,7 +232,7 @@ class SqliteStore:
 
     async def txn(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TxnResult:
         check_txn(compares, operations)
-        # Copies: the caller may go on to change its lists while the thread reads them.
+        # Copies: the caller may change its lists while the thread reads them.
         wanted, changes = tuple(compares), tuple(operations)
         return await self._submit(_StoreCall(lambda database: database.txn(wanted, changes), writes=bool(changes)))
 
@@ -253,7 +252,7 @@ class SqliteStore:
         self._jobs.put(job)
         return await job.result()
 
-    # What follows runs in the thread.
+    # In the thread.
 
     def _work(self) -> None:
         try:
@@ -269,7 +268,7 @@ class SqliteStore:
         self._on_loop(self._settle, self._ended)
 
     def _next_jobs(self) -> list[_StoreCall[Any]]:
-        """Wait for a job and take what has gathered behind it; empty when the store closes."""
+        """Wait for a job and take all that are queued after it; empty when the store closes."""
         first = self._jobs.get()
         if first is None:
             return []
@@ -291,7 +290,7 @@ class SqliteStore:
             for job in jobs:
                 job.run(database)
             database.commit()
-        except Exception as error:  # noqa: BLE001 (whatever it is, every caller hears of it and the thread lives on)
+        except Exception as error:  # noqa: BLE001 (every caller receives it, and the thread continues)
             explained = _explain(self._path, error)
             try:
                 database.rollback()
@@ -301,11 +300,11 @@ class SqliteStore:
         return None
 
     def _on_loop(self, call: Callable[[*_Ts], object], *arguments: *_Ts) -> None:
-        # RuntimeError: the loop is closed, so nobody waits for the answer any more.
+        # RuntimeError: the loop is closed, so nothing waits for the result.
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call, *arguments)
 
-    # What follows runs on the event loop again, called by the thread.
+    # On the event loop again, called by the thread.
 
     def _finish(self, jobs: list[_StoreCall[Any]], error: PenstockError | None) -> None:
         for job in jobs:

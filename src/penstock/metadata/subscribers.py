@@ -1,4 +1,4 @@
-"""Who is told of changes. Shared by the stores, so that all deliver alike: per subscriber, one call a transaction."""
+"""The subscriptions of a store. Shared by all stores, so that all deliver alike: one call per subscriber and transaction."""
 
 from penstock.metadata.port import Event, Subscriber, Unsubscribe
 
@@ -11,7 +11,7 @@ class Subscribers:
         self._next_token = 0
 
     def add(self, prefix: str, subscriber: Subscriber) -> Unsubscribe:
-        """Add one; the returned call removes it, and does so at once, even between two subscribers of a transaction."""
+        """Add one; the returned call removes it immediately, even between two subscribers of a transaction."""
         token = self._next_token
         self._next_token += 1
         self._by_token[token] = (prefix, subscriber)
@@ -22,7 +22,7 @@ class Subscribers:
         return unsubscribe
 
     def deliver(self, events: list[Event]) -> None:
-        """Tell everybody whose prefix an event has. One that fails costs the others nothing; its error is raised in the end."""
+        """Call the subscribers with the events under their prefix. If one fails, the others are still called; then it is raised."""
         failed: Exception | None = None
         for token, (prefix, subscriber) in list(self._by_token.items()):
             if token not in self._by_token:

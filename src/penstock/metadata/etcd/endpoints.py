@@ -1,8 +1,8 @@
-"""The members of etcd: one of them is asked, and when it does not answer, the next.
+"""The members of etcd: requests go to one of them, and if it does not respond, to the next.
 
-A question that can be asked twice is asked again, of another member. A transaction is sent once, and only to a member that is connected: when
-its answer does not come, nobody knows whether it happened, and the caller is told so. Everything has a deadline: a member that is stopped
-keeps its connections, takes new ones, and answers nothing.
+A request that can be repeated is repeated, with another member. A transaction is sent once, and only to a connected member: if
+the response is lost, it is unknown whether it was applied, and the error says so. Everything has a deadline: a stopped member
+keeps its connections, accepts new ones, and does not respond.
 """
 
 import asyncio
@@ -17,37 +17,22 @@ import grpc.aio
 from penstock.address import Address
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import UnknownOutcomeError
-from penstock.wire.etcd.etcd_generated import (
-    LeaseGrantRequest,
-    LeaseGrantResponse,
-    LeaseKeepAliveRequest,
-    LeaseKeepAliveResponse,
-    LeaseRevokeRequest,
-    LeaseRevokeResponse,
-    RangeRequest,
-    RangeResponse,
-    StatusRequest,
-    StatusResponse,
-    TxnRequest,
-    TxnResponse,
-    WatchRequest,
-    WatchResponse,
-)
+from penstock.wire.etcd import etcd_generated as pb
 
 T = TypeVar("T")
 
 ANSWER_SECONDS: Final = 2.0
-"""How long one member has for one answer. A change of etcd's leader takes about as long."""
+"""Timeout of one request to one member. A change of etcd's leader takes about as long."""
 READ_SECONDS: Final = 5.0
-"""How long a question is asked, of one member after the other."""
+"""How long a request is repeated, with one member after the other."""
 KEEP_ALIVE_SECONDS: Final = 1.0
-"""How long one member has to renew a lease: another one must be asked while there is time."""
+"""Timeout of one request to renew a lease: it must leave time for another member."""
 CONNECT_SECONDS: Final = 1.0
 _PAUSE_SECONDS: Final = 0.05
 _NOTHING_CHANGED: Final = ". Nothing was changed: try again when it answers"
 _NOT_KNOWN: Final = ". Whether the change was made is not known: check when it answers, then try again"
 _MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""etcd keeps what it sends of a watch well below; what is read is read in pages that do."""
+"""etcd sends smaller watch responses, and reads use small enough pages."""
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", _MESSAGE_BYTES_MAX),
     ("grpc.keepalive_time_ms", 10_000),
@@ -55,10 +40,10 @@ _OPTIONS: Final = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # Members are told apart by us: one address each.
+    # Each channel has one address: the choice of the member is made here.
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
-    # Nothing is sent twice but by us, who know what may be.
+    # Only this module may repeat a request: it knows which ones may be repeated.
     ("grpc.enable_retries", 0),
 )
 _CERTAINLY_NOT: Final = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND)
@@ -83,18 +68,18 @@ _ADVICE: Final = (
         "its quota is exhausted: compact and defragment it, then `etcdctl alarm disarm`, and turn on auto-compaction",
     ),
 )
-"""What to do about some errors, by words in them. A change of etcd's or gRPC's words costs the advice only."""
+"""What to do about some errors, by words in them. If etcd or gRPC change their words, only the advice is lost."""
 _NOT_PLAIN: Final = "it may require TLS (then write https:// in --etcd), or may not be etcd"
-"""What a member does with a connection that begins otherwise is to close it."""
+"""A member that expects TLS closes other connections."""
 
 
 class NoAnswerError(Exception):
-    """A member ended a call without an answer."""
+    """A member ended a call without a response."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """What TLS needs, as the contents of files in PEM. The key and the certificate prove who this node is."""
+    """The settings of TLS, as the contents of files in PEM. The key and the certificate authenticate this node."""
 
     ca: bytes | None = None
     key: bytes | None = None
@@ -109,13 +94,15 @@ class StoreMember:
         self.left: Final = asyncio.Event()
         """Set while another member is used."""
         self.channel: Final = _channel(str(address), tls)
-        self.range: Final = self._unary("KV/Range", RangeRequest, RangeResponse)
-        self.txn: Final = self._unary("KV/Txn", TxnRequest, TxnResponse)
-        self.grant: Final = self._unary("Lease/LeaseGrant", LeaseGrantRequest, LeaseGrantResponse)
-        self.revoke: Final = self._unary("Lease/LeaseRevoke", LeaseRevokeRequest, LeaseRevokeResponse)
-        self.status: Final = self._unary("Maintenance/Status", StatusRequest, StatusResponse)
-        self.keep_alive: Final = self._stream("Lease/LeaseKeepAlive", LeaseKeepAliveRequest, LeaseKeepAliveResponse)
-        self.watch: Final = self._stream("Watch/Watch", WatchRequest, WatchResponse)
+        self.range: Final = self._unary("KV/Range", pb.RangeRequest, pb.RangeResponse)
+        self.txn: Final = self._unary("KV/Txn", pb.TxnRequest, pb.TxnResponse)
+        self.grant: Final = self._unary("Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse)
+        self.revoke: Final = self._unary("Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse)
+        self.status: Final = self._unary("Maintenance/Status", pb.StatusRequest, pb.StatusResponse)
+        self.keep_alive: Final = self._stream(
+            "Lease/LeaseKeepAlive", pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse
+        )
+        self.watch: Final = self._stream("Watch/Watch", pb.WatchRequest, pb.WatchResponse)
 
     def _unary(self, method: str, request: Any, response: Any) -> Any:
         return self.channel.unary_unary(
@@ -132,7 +119,7 @@ class StoreMember:
         )
 
     async def is_connected(self, seconds: float) -> bool:
-        """Whether it is, within this time."""
+        """Whether it is connected, within this time."""
         state = self.channel.get_state(try_to_connect=True)
         try:
             async with asyncio.timeout(seconds):
@@ -163,43 +150,35 @@ class EtcdEndpoints:
         self._is_plain = tls is None
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         for member in self._members:
             await member.channel.close()
 
     @property
     def current(self) -> StoreMember:
-        """The member that is used."""
+        """The member in use."""
         return self._members[self._at]
-
-    def leave(self, member: StoreMember) -> None:
-        """This one does not answer: use the next."""
-        if member is self.current and len(self._members) > 1:
-            self._at = (self._at + 1) % len(self._members)
-            self.current.left.clear()
-            member.left.set()
-
-    def worked(self) -> None:
-        """A member has answered."""
-        self._failing_since = None
 
     @property
     def advice(self) -> str:
-        """What an operator can do about the last failure; empty when it may heal by itself."""
+        """What an operator can do about the last failure; empty if it may be temporary."""
         why = self._why
         if self._is_plain and "failed to connect" in why and "Socket closed" in why:
             return _NOT_PLAIN
         return next((advice for words, advice in _ADVICE if words in why), "")
 
     def failed(self, member: StoreMember, why: str) -> None:
-        """One has not."""
+        """A member does not respond: use the next one."""
         if self._failing_since is None:
             self._failing_since = time.monotonic()
         self._why = f"{member.address}: {why}"
-        self.leave(member)
+        if member is self.current and len(self._members) > 1:
+            self._at = (self._at + 1) % len(self._members)
+            self.current.left.clear()
+            member.left.set()
 
     def unavailable(self, outcome: str = "") -> PenstockError:
-        """What a caller is told when nobody answers; ``outcome`` says what that means for what it wanted."""
+        """The error when no member responds; ``outcome`` says what that means for the request."""
         names = ", ".join(str(member.address) for member in self._members)
         since = 0.0 if self._failing_since is None else time.monotonic() - self._failing_since
         return PenstockError(
@@ -208,7 +187,7 @@ class EtcdEndpoints:
         )
 
     async def connected(self) -> StoreMember:
-        """A member that is connected; METADATA_UNAVAILABLE when there is none."""
+        """A connected member; METADATA_UNAVAILABLE if there is none."""
         for _ in self._members:
             member = self.current
             if await member.is_connected(CONNECT_SECONDS):
@@ -216,46 +195,46 @@ class EtcdEndpoints:
             self.failed(member, "no connection")
         raise self.unavailable(_NOTHING_CHANGED)
 
-    async def ask(self, question: Callable[[StoreMember], Awaitable[T]]) -> T:
-        """The answer of the first member that gives one: for what may be asked twice."""
+    async def ask(self, request: Callable[[StoreMember], Awaitable[T]]) -> T:
+        """The response of the first member that responds, for a request that may be repeated."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + READ_SECONDS
         while True:
             member = self.current
             try:
-                answer = await question(member)
+                answer = await request(member)
             except (grpc.aio.AioRpcError, NoAnswerError) as error:
                 self._missed(member, error)
                 if loop.time() > deadline:
                     raise self.unavailable() from error
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
-            self.worked()
+            self._failing_since = None
             return answer
 
-    async def ask_once(self, question: Callable[[StoreMember], Awaitable[T]]) -> T:
-        """The answer of one member, asked once: METADATA_UNAVAILABLE means that nobody knows whether it happened."""
+    async def ask_once(self, request: Callable[[StoreMember], Awaitable[T]]) -> T:
+        """The response to a request that is sent once. After METADATA_UNAVAILABLE it is unknown whether it was applied."""
         member = await self.connected()
         try:
-            answer = await question(member)
+            answer = await request(member)
         except (grpc.aio.AioRpcError, NoAnswerError) as error:
             self._missed(member, error)
             unknown = self.unavailable(_NOT_KNOWN)
             raise UnknownOutcomeError(unknown.reason, unknown.text) from error
-        self.worked()
+        self._failing_since = None
         return answer
 
     def _missed(self, member: StoreMember, error: grpc.aio.AioRpcError | NoAnswerError) -> None:
-        """Note that a member did not do what it was asked; raises when it refused for good."""
+        """Note that a request to a member failed; raises if it was refused permanently."""
         refused = _refusal(error) if isinstance(error, grpc.aio.AioRpcError) else None
         if refused is not None:
-            self.worked()
+            self._failing_since = None
             raise refused from error
         self.failed(member, words_of(error))
 
 
 def _refusal(error: grpc.aio.AioRpcError) -> PenstockError | None:
-    """What etcd refused for good, and so did not do; None when it may have."""
+    """The error if etcd refused a request permanently, and so did not apply it; None if it may have."""
     if error.code() in _CERTAINLY_NOT:
         return PenstockError(Reason.INVALID_REQUEST, f"etcd refused the request: {error.details()}")
     if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
@@ -267,7 +246,7 @@ def _refusal(error: grpc.aio.AioRpcError) -> PenstockError | None:
 
 
 def words_of(error: Exception) -> str:
-    """What a failed call says, for people."""
+    """The text of a failed call."""
     if isinstance(error, grpc.aio.AioRpcError):
         return f"{error.code().name.lower().replace('_', ' ')}: {error.details()}"
     return str(error) or "no answer"

@@ -1,10 +1,10 @@
 """The metadata store of a cluster: etcd's keys below ``/penstock/<cluster>/``. Consensus is etcd's alone.
 
-Reads are linearizable. A transaction returns after its own events were delivered, as with every store. When etcd cannot be reached, calls fail
-with METADATA_UNAVAILABLE within some seconds, and changes go on to be followed when it can be again.
+Reads are linearizable. A transaction returns after its own events were delivered, as with every store. If etcd cannot be
+reached, calls fail with METADATA_UNAVAILABLE within some seconds; when it can be reached again, changes are followed again.
 
-A transaction is never sent twice. When its answer is lost it may have happened, or may happen still: only its compares tell a caller that asks
-the same again.
+A transaction is never sent twice. If its response is lost, it may have been applied, or may still be: a caller that repeats it
+finds out by its compares.
 """
 
 import asyncio
@@ -31,7 +31,6 @@ from penstock.metadata.port import (
     Compare,
     Delete,
     Entry,
-    Event,
     Operation,
     Put,
     Range,
@@ -49,16 +48,16 @@ logger = logging.getLogger("penstock.metadata")
 OPERATIONS_MAX: Final = 128
 """etcd's own bound (``--max-txn-ops``), on compares and on operations."""
 _KEYS_PER_PAGE: Final = 1_000
-"""Far below the limit of a message with values as they are; with larger ones, pages get smaller."""
+"""Far below the message limit for usual values; for larger ones, pages get smaller."""
 _READS_MAX: Final = 10
-"""How often reading is begun anew because etcd compacted the revision under it."""
+"""How often a read is restarted because etcd compacted its revision."""
 _DELIVERY_SECONDS: Final = 5.0
 _LOSING_VERSIONS: Final = ("3.5.0", "3.5.1", "3.5.2")
-"""Their members can differ for good after a crash, as etcd's own notes say."""
+"""Their members can differ permanently after a crash, according to etcd's release notes."""
 
 
 class _NoPage(Enum):
-    """Why a page cannot be had."""
+    """Why a page cannot be read."""
 
     TOO_LARGE = "too large"
     COMPACTED = "compacted"
@@ -73,14 +72,15 @@ class EtcdStore:
         self._prefix = f"/penstock/{cluster}/".encode()
         self._endpoints = endpoints
         self._subscribers = Subscribers()
-        self._watch = Watch(endpoints, self._prefix, _end_of(self._prefix), self._entry, self._read_all, self._deliver)
+        end, deliver = _end_of(self._prefix), self._subscribers.deliver
+        self._watch = Watch(endpoints, self._prefix, end, self._entry, self._read_all, deliver)
         self._closed = False
 
     @classmethod
     async def open(cls, cluster: str, addresses: list[Address], tls: Tls | None = None) -> Self:
         """Connect, and follow the cluster's keys.
 
-        METADATA_UNAVAILABLE when no member answers, INVALID_CONFIG when none ever will with these settings.
+        METADATA_UNAVAILABLE if no member responds, INVALID_CONFIG if none ever will with these settings.
         """
         store = cls(cluster, EtcdEndpoints(addresses, tls))
         try:
@@ -96,10 +96,10 @@ class EtcdStore:
         return store
 
     async def _look_at_version(self) -> None:
-        async def question(member: StoreMember) -> pb.StatusResponse:
-            return await member.status(pb.StatusRequest(), timeout=ANSWER_SECONDS)  # type: ignore[no-any-return]
-
-        version = (await self._endpoints.ask(question)).version
+        status: pb.StatusResponse = await self._endpoints.ask(
+            lambda member: member.status(pb.StatusRequest(), timeout=ANSWER_SECONDS)
+        )
+        version = status.version
         if version in _LOSING_VERSIONS:
             logger.warning(
                 "etcd %s is known to lose data when it is killed; install 3.5.3 or later, preferably the latest patch release",
@@ -107,7 +107,6 @@ class EtcdStore:
             )
 
     async def close(self) -> None:
-        """Let go of everything; closing twice is harmless."""
         if not self._closed:
             self._closed = True
             await self._watch.stop()
@@ -129,11 +128,11 @@ class EtcdStore:
                 return found
         raise PenstockError(
             Reason.METADATA_UNAVAILABLE,
-            "etcd compacts faster than its keys can be read; set a longer --auto-compaction-retention",
+            "The keys of etcd are compacted faster than they can be read; set a longer --auto-compaction-retention",
         )
 
     async def _pages(self, start: bytes) -> Range | None:
-        """None when the revision was compacted away under the second page, or a later one."""
+        """None if the revision was compacted before all pages were read."""
         end = _end_of(start)
         entries: list[Entry] = []
         revision, limit = 0, _KEYS_PER_PAGE
@@ -154,7 +153,7 @@ class EtcdStore:
     async def _page(self, start: bytes, end: bytes, revision: int, limit: int) -> pb.RangeResponse | _NoPage:
         request = pb.RangeRequest(key=start, range_end=end, limit=limit, revision=revision)
 
-        async def question(member: StoreMember) -> pb.RangeResponse | _NoPage:
+        async def read(member: StoreMember) -> pb.RangeResponse | _NoPage:
             try:
                 return await member.range(request, timeout=ANSWER_SECONDS)  # type: ignore[no-any-return]
             except grpc.aio.AioRpcError as error:
@@ -164,7 +163,7 @@ class EtcdStore:
                     return _NoPage.TOO_LARGE
                 raise
 
-        return await self._endpoints.ask(question)
+        return await self._endpoints.ask(read)
 
     async def _read_all(self) -> Range:
         return await self.range("")
@@ -172,11 +171,9 @@ class EtcdStore:
     async def get(self, key: str) -> Entry | None:
         self._check_open()
         request = pb.RangeRequest(key=self._prefix + key.encode())
-
-        async def question(member: StoreMember) -> pb.RangeResponse:
-            return await member.range(request, timeout=ANSWER_SECONDS)  # type: ignore[no-any-return]
-
-        found = await self._endpoints.ask(question)
+        found: pb.RangeResponse = await self._endpoints.ask(
+            lambda member: member.range(request, timeout=ANSWER_SECONDS)
+        )
         return self._entry(found.kvs[0]) if found.kvs else None
 
     def _entry(self, raw: pb.KeyValue) -> Entry:
@@ -193,14 +190,13 @@ class EtcdStore:
             success=[self._operation(operation) for operation in operations],
         )
 
-        async def question(member: StoreMember) -> pb.TxnResponse:
-            return await member.txn(request, timeout=ANSWER_SECONDS)  # type: ignore[no-any-return]
-
-        done = await self._endpoints.ask_once(question)
+        done: pb.TxnResponse = await self._endpoints.ask_once(
+            lambda member: member.txn(request, timeout=ANSWER_SECONDS)
+        )
         revision = done.header.revision
         if done.succeeded and _changes(done, operations) and not await self._watch.reached(revision, _DELIVERY_SECONDS):
             raise UnknownOutcomeError(
-                Reason.METADATA_UNAVAILABLE, "a change was made, but etcd has not reported it yet"
+                Reason.METADATA_UNAVAILABLE, "A change was made, but etcd has not reported it yet"
             )
         return TxnResult(done.succeeded, revision)
 
@@ -224,51 +220,45 @@ class EtcdStore:
     def subscribe(self, prefix: str, subscriber: Subscriber) -> Unsubscribe:
         return self._subscribers.add(prefix, subscriber)
 
-    def _deliver(self, events: list[Event]) -> None:
-        self._subscribers.deliver(events)
-
     # Leases.
 
     async def grant(self, ttl_ms: int) -> int:
         self._check_open()
         request = pb.LeaseGrantRequest(TTL=max(1, -(-ttl_ms // 1000)))
-
-        async def question(member: StoreMember) -> pb.LeaseGrantResponse:
-            return await member.grant(request, timeout=ANSWER_SECONDS)  # type: ignore[no-any-return]
-
-        # Asked twice it may leave a lease behind that nobody uses: it ends by itself.
-        return (await self._endpoints.ask(question)).ID
+        # A repeated request may leave an unused lease, which expires.
+        granted: pb.LeaseGrantResponse = await self._endpoints.ask(
+            lambda member: member.grant(request, timeout=ANSWER_SECONDS)
+        )
+        return granted.ID
 
     async def keep_alive(self, lease: int) -> int:
         self._check_open()
 
-        async def question(member: StoreMember) -> int:
+        async def renew(member: StoreMember) -> int:
             call = member.keep_alive(timeout=KEEP_ALIVE_SECONDS)
             try:
                 await call.write(pb.LeaseKeepAliveRequest(ID=lease))
                 answer = await call.read()
             except asyncio.InvalidStateError:
-                # The call ended before the question was out.
-                raise NoAnswerError("the member ended the call") from None
+                # The call ended before the request was sent.
+                raise NoAnswerError("The member ended the call") from None
             finally:
                 call.cancel()
             if answer is grpc.aio.EOF:
-                # A member that stops says nothing of the lease.
-                raise NoAnswerError("the member ended the call")
+                # A member that stops says nothing about the lease.
+                raise NoAnswerError("The member ended the call")
             return int(answer.TTL) * 1000
 
-        return await self._endpoints.ask(question)
+        return await self._endpoints.ask(renew)
 
     async def revoke(self, lease: int) -> None:
         self._check_open()
 
-        async def question(member: StoreMember) -> pb.LeaseRevokeResponse:
-            return await member.revoke(pb.LeaseRevokeRequest(ID=lease), timeout=ANSWER_SECONDS)  # type: ignore[no-any-return]
-
+        request = pb.LeaseRevokeRequest(ID=lease)
         try:
-            await self._endpoints.ask(question)
+            await self._endpoints.ask(lambda member: member.revoke(request, timeout=ANSWER_SECONDS))
         except PenstockError as error:
-            # It is gone already.
+            # It has expired already.
             if error.reason is not Reason.INVALID_REQUEST:
                 raise
 
@@ -280,12 +270,12 @@ class EtcdStore:
 
 
 def _end_of(prefix: bytes) -> bytes:
-    """The first key behind all that have the prefix."""
+    """The first key after all that have the prefix."""
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
 def _changes(done: pb.TxnResponse, operations: Sequence[Operation]) -> bool:
-    """Whether anything was changed, so that there are events: deleting what is not there changes nothing."""
+    """Whether anything was changed, so that there are events: deleting an absent key changes nothing."""
     return any(
         isinstance(operation, Put) or response.response_delete_range.deleted
         for operation, response in zip(operations, done.responses, strict=True)

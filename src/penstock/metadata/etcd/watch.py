@@ -1,19 +1,20 @@
-"""Follows every change of a cluster's keys, in order, without losing or repeating one, over lost connections and compactions.
+"""Follows every change of a cluster's keys, in order, without losing or repeating one, despite lost connections and compactions.
 
-There is one watch, from a revision on. When its stream ends, another begins behind the last revision that was delivered. When etcd has
-compacted that revision away, all keys are read, and what is different from what was known is delivered as if it had just happened: the last
-state of each key, which is all that a subscriber may count on.
+There is one watch, from a revision on. When its stream ends, another one starts after the last delivered revision. If etcd has
+compacted that revision, all keys are read, and the differences are delivered as if they had just happened: the last state of
+each key, which is all that a subscriber may rely on.
 
-The changes of one revision are delivered together, as one transaction made them.
+The changes of one revision are delivered together, because one transaction made them.
 
-Only events move the revision on. What etcd says of its progress is not to be trusted: before 3.4.25 and 3.5.8 its answer to that question may
-overtake events below the revision that it names, and some later releases do not answer at all.
+Only events advance the revision. etcd's progress notifications cannot be trusted: before 3.4.25 and 3.5.8 they may arrive before
+events of lower revisions, and some later releases do not send them at all.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from itertools import groupby
 from typing import Final, TypeAlias
 
 import grpc
@@ -28,16 +29,16 @@ logger = logging.getLogger("penstock.metadata")
 
 _PAUSE_SECONDS: Final = 0.1
 _SILENCE_SECONDS: Final = 3.0
-"""When a watch is silent for so long, its member is asked whether it lives."""
+"""After so long without events the member's status is requested."""
 _LEADER_REQUIRED: Final = (("hasleader", "true"),)
-"""A member that is cut off from the others is to end the watch, not to be silent."""
+"""A member without a connection to the others must end the watch."""
 
 NEVER_DELETED: Final = "cluster"
-"""The key that is there for as long as the cluster is."""
+"""The key that exists as long as the cluster."""
 
 
-class SetBackError(Exception):
-    """etcd has not what it had."""
+class EtcdRestoredError(Exception):
+    """etcd has lost some of the agreed state."""
 
 
 Deliver = Callable[[list[Event]], None]
@@ -63,22 +64,22 @@ class Watch:
         self._read_all = read_all
         self._deliver = deliver
         self._known: dict[str, int] = {}
-        """The mod revision of every key, as it was last delivered."""
+        """The last delivered mod revision of every key."""
         self._task: asyncio.Task[None] | None = None
         self._advanced = asyncio.Event()
         self.problem: PenstockError | None = None
-        """Why changes are followed no more; None while they are."""
+        """Why changes are not followed any more; None while they are."""
         self.revision = 0
-        """Everything up to here was delivered."""
+        """Everything up to this revision was delivered."""
 
     def start(self, found: Range) -> None:
-        """Follow from what was read."""
+        """Follow changes after this range."""
         self.revision = found.revision
         self._known = {entry.key: entry.mod_revision for entry in found.entries}
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Follow no more."""
+        """Stop following changes."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -100,7 +101,7 @@ class Watch:
             member = self._endpoints.current
             try:
                 await self._follow(member)
-            except SetBackError as error:
+            except EtcdRestoredError as error:
                 logger.critical("%s", error)
                 self.problem = PenstockError(Reason.STORAGE_ERROR, str(error))
                 return
@@ -132,7 +133,7 @@ class Watch:
                         await self._catch_up()
                     return
                 if response.created and response.header.revision < self.revision:
-                    # This member is behind and catches up, or all of them are.
+                    # Either this member has not caught up yet, or etcd has lost revisions.
                     self._check_not_set_back(await self._read_all())
                 held.extend(response.events)
                 if not response.fragment:
@@ -144,11 +145,11 @@ class Watch:
 
     @staticmethod
     async def _next(stream: _Stream, member: StoreMember, leaving: "asyncio.Task[bool]") -> pb.WatchResponse | None:
-        """What comes next; None when the stream is over, or its member is left.
+        """The next response; None if the stream has ended, or another member is used.
 
-        A quiet watch and a dead one look alike, so the member is asked: an error when it says nothing to that either.
+        A watch without events looks like a dead one, so the member's status is requested, which raises if it does not respond.
         """
-        # Not cancelled by a timeout: that would end the stream.
+        # Not with a timeout: that would cancel the stream.
         reading = asyncio.ensure_future(stream.read())
         try:
             while True:
@@ -160,23 +161,15 @@ class Watch:
                     return None
                 await member.status(pb.StatusRequest(), timeout=ANSWER_SECONDS)
         finally:
-            # The stream may have failed in the same moment: nobody asks for that any more.
+            # The stream may have failed at the same moment, which does not matter any more.
             reading.add_done_callback(_forget)
             reading.cancel()
 
     def _take(self, raw: list[pb.Event]) -> None:
         """Deliver events, those of one revision together."""
-        together: list[Event] = []
-        for each in raw:
-            event = self._event(each)
-            if event.revision <= self.revision:
-                continue
-            if together and together[-1].revision != event.revision:
-                self._give(together)
-                together = []
-            together.append(event)
-        if together:
-            self._give(together)
+        for revision, events in groupby(map(self._event, raw), key=lambda event: event.revision):
+            if revision > self.revision:
+                self._give(list(events))
 
     def _event(self, raw: pb.Event) -> Event:
         entry = self._entry_of(raw.kv)
@@ -201,7 +194,7 @@ class Watch:
             self._advanced.set()
 
     async def _catch_up(self) -> None:
-        """The revisions in between are gone: read what is there now, and deliver the difference."""
+        """The revisions in between were compacted: read all keys, and deliver the differences."""
         found = await self._read_all()
         logger.info("etcd has compacted revision %d: reading all keys at revision %d", self.revision, found.revision)
         self._check_not_set_back(found)
@@ -218,10 +211,9 @@ class Watch:
         self._reach(found.revision)
 
     def _check_not_set_back(self, found: Range) -> None:
-        """Raises when etcd was emptied, or restored from a backup.
+        """Raises if etcd was emptied, or restored from a backup.
 
-        Its keys are not what the nodes have agreed on since then. Told as changes they would say that topics were deleted, and their records
-        would be.
+        Its keys then lack what the nodes have agreed on since. Delivered as changes, they would delete topics and their records.
         """
         now = {entry.key: entry.mod_revision for entry in found.entries}
         if (
@@ -230,8 +222,8 @@ class Watch:
             and (NEVER_DELETED in now or NEVER_DELETED not in self._known)
         ):
             return
-        raise SetBackError(
-            f"etcd was at revision {self.revision} and is at {found.revision} without the agreed state: it was emptied or restored from a backup. This node no longer follows it and has changed nothing. Restore etcd to its latest state, then restart all nodes"
+        raise EtcdRestoredError(
+            f"The revision of etcd changed from {self.revision} to {found.revision} without the agreed state: etcd was emptied or restored from a backup. This node no longer follows it and has changed nothing. Restore etcd to its latest state, then restart all nodes"
         )
 
 
