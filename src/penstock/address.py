@@ -1,4 +1,4 @@
-"""``HOST:PORT``, ``[IPv6]:PORT`` or ``off``: how every listener and every bootstrap server is written."""
+"""``HOST:PORT``, ``[IPv6]:PORT`` or ``off``: the format of every listener and bootstrap server."""
 
 from typing import NamedTuple
 
@@ -7,7 +7,7 @@ OFF = "off"
 
 
 class Address(NamedTuple):
-    """A host and a port; port 0 asks for any free one."""
+    """A host and a port; port 0 means any free one."""
 
     host: str
     port: int
@@ -17,7 +17,7 @@ class Address(NamedTuple):
 
 
 def parse_address(text: str, default_port: int | None = None) -> Address:
-    """The address that ``text`` writes; ValueError says what is wrong with it."""
+    """Parse an address; ValueError says what is wrong with it."""
     host, port_text = _split(text.strip(), default_port)
     if not host:
         raise ValueError(f"{text!r} has no host; write HOST:PORT, for example 127.0.0.1:9092")

@@ -1,7 +1,7 @@
-"""Every reason for which Penstock refuses something, in one table.
+"""Every reason why Penstock refuses a request, in one table.
 
-The core raises :class:`PenstockError` with a :class:`Reason`; a gateway maps the reason to what its protocol calls it
-(``gateways/kafka/errors.py`` and its siblings). The text is for a person and says what to do next.
+The core raises :class:`PenstockError` with a :class:`Reason`; a gateway maps the reason to an error of its protocol
+(``gateways/kafka/errors.py`` and its siblings). The text is for people and says what to do next.
 """
 
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from typing import Final
 
 
 class Reason(Enum):
-    """Why a request was refused. The value says it in words for a protocol that has no code for it."""
+    """Why a request was refused. The value is the text for a protocol without error codes."""
 
-    # The caller asked for something that is not there.
+    # Something that does not exist.
     UNKNOWN_TOPIC_OR_PARTITION = "unknown topic or partition"
     UNKNOWN_TOPIC_ID = "unknown topic id"
     INCONSISTENT_TOPIC_ID = "topic id does not match the topic name"
@@ -26,7 +26,7 @@ class Reason(Enum):
     OFFSET_NOT_AVAILABLE = "what is committed is not known yet after a change of leader"
     UNKNOWN_NODE = "no such node in the cluster"
 
-    # The caller asked for something that cannot be.
+    # An invalid request.
     INVALID_REQUEST = "invalid request"
     INVALID_TOPIC = "invalid topic name"
     INVALID_CONFIG = "invalid configuration"
@@ -56,7 +56,7 @@ class Reason(Enum):
     ELECTION_NOT_NEEDED = "no election is needed for the partition"
     NO_REASSIGNMENT_IN_PROGRESS = "the partition is not being moved"
 
-    # What was sent is broken, too large, or out of order.
+    # Records that are damaged, too large, or out of order.
     CORRUPT_RECORDS = "corrupt records"
     INVALID_RECORD = "invalid record"
     RECORDS_TOO_LARGE = "batch too large"
@@ -94,7 +94,7 @@ class Reason(Enum):
     TOPIC_AUTHORIZATION_FAILED = "not allowed on this topic"
     GROUP_AUTHORIZATION_FAILED = "not allowed on this group"
 
-    # The world failed.
+    # Failures outside the request.
     STORAGE_ERROR = "storage error"
     METADATA_UNAVAILABLE = "the metadata store cannot be reached"
     LINK_LOST = "another node did not answer; whether it did what was asked is not known"
@@ -107,7 +107,7 @@ class Reason(Enum):
 class PenstockError(Exception):
     """A refusal: nothing was changed, and ``text`` tells the caller what to do.
 
-    ``records`` names the records of a batch that are to blame, by their place in it, each with a text of its own.
+    ``records`` are the invalid records of a batch, by their index, each with its text.
     """
 
     def __init__(self, reason: Reason, text: str = "", records: Sequence[tuple[int, str]] = ()) -> None:
@@ -116,11 +116,11 @@ class PenstockError(Exception):
         self.text = text or reason.value
         self.records = records
         self.begun = False
-        """Whether something was begun before the refusal, so that nobody may simply try again."""
+        """Whether something may have been changed before the refusal, so that the request must not simply be repeated."""
 
 
 RETRY_AFTER_MS: Final = 1_000
-"""How long a producer is asked to wait when the backlog of a partition is full."""
+"""How long a producer should wait if the backlog of a partition is full."""
 
 
 class BacklogBound(Enum):
@@ -131,7 +131,7 @@ class BacklogBound(Enum):
 
 
 class BacklogFull(PenstockError):
-    """The refusal of a record, because its partition holds too many that nobody has consumed."""
+    """The refusal of a record because its partition has too many unconsumed records."""
 
     def __init__(self, bound: BacklogBound, text: str) -> None:
         super().__init__(Reason.BACKLOG_FULL, text)

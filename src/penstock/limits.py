@@ -1,41 +1,41 @@
-"""Every bound in the broker, with the reason for its size. The assertions at the end hold the relations between them."""
+"""Every limit of the broker, with the reason for its size. The assertions at the end check the relations between them."""
 
 KIB = 1024
 MIB = 1024 * KIB
 GIB = 1024 * MIB
 
-# A frame says its size before a byte of it is there, so the size is checked before memory is given.
+# A frame starts with its size, which is checked before memory is allocated.
 REQUEST_BYTES_MAX = 100 * MIB
 """As Kafka's socket.request.max.bytes."""
 RECEIVE_SCRATCH_BYTES = 256 * KIB
-"""All connections of a gateway read into one buffer of this size; only a frame in parts gets one of its own."""
+"""All connections of a gateway read into one buffer of this size; only an incomplete frame gets a separate one."""
 RECEIVE_BUFFER_BYTES_INITIAL = 16 * KIB
 RECEIVE_GROWTH = 8
-"""A frame's own buffer is at most this many times what has arrived of it, whatever its length says."""
+"""The buffer of a frame is at most this many times the received bytes, whatever its length says."""
 RECEIVE_BUFFER_BYTES_KEPT_MAX = 4 * MIB
 RECEIVE_BUFFERS_POOLED_MAX = 8
 RECEIVE_BACKLOG_BYTES_MAX = 256 * KIB
-"""Bytes kept for a connection whose request is still under way; reading pauses above it."""
+"""Received bytes of a connection whose request is still running; reading pauses above it."""
 CONNECTIONS_MAX = 10_000
 CONNECTION_IDLE_MS_MAX = 10 * 60 * 1000
 CONNECTION_ENDED_MS_MAX = 30 * 1000
-"""How long a client that has closed its side is kept while no answer becomes ready: it may still read, or be gone for good, which
-looks the same."""
+"""How long the connection of a client that has closed its side stays open while no response becomes ready: the client may still
+read, or be gone, which cannot be distinguished."""
 CONNECTION_PENDING_REQUESTS_MAX = 1024
-"""Requests read but not answered on one connection; reading pauses above it."""
+"""Unanswered requests of one connection; reading pauses above it."""
 CONNECTION_PENDING_OUTPUT_BYTES_MAX = 64 * MIB
-"""Bytes a slow peer has not taken; reading pauses above it."""
+"""Bytes that a slow client has not received; reading pauses above it."""
 
 FETCH_BYTES_MAX = 55 * MIB
-"""The most one fetch answers with, whatever the client asked (as Kafka's fetch.max.bytes); one larger batch still goes out."""
+"""Maximum of one fetch response, whatever the client requests (as Kafka's fetch.max.bytes); one larger batch is still sent."""
 FETCH_WAIT_MS_MAX = 5 * 60 * 1000
 SETTLE_MS_MAX = 1000
-"""How long a lookup or a fetch waits for followers to replicate records that its leader has acknowledged and synced: many times
-what it takes them when they are well, and short for the client of a lookup when one of them has just failed."""
+"""How long a lookup or a fetch waits for followers to replicate records that its leader has acknowledged and synced: much longer
+than healthy followers take, and short for a client if one of them has just failed."""
 FETCH_SESSIONS_MAX = 1000
 FETCH_SESSION_PARTITIONS_MAX = 100_000
 FETCH_SESSIONS_PARTITIONS_MAX = 1_000_000
-"""Of all sessions together: some hundred bytes each. A client that would need more goes on without a session."""
+"""Total of all sessions: some hundred bytes each. A client that would need more continues without a session."""
 FETCH_SESSION_IDLE_MS_MIN = 2 * 60 * 1000
 
 TOPIC_NAME_CHARS_MAX = 249
@@ -43,15 +43,15 @@ TOPICS_MAX = 100_000
 PARTITIONS_PER_TOPIC_MAX = 10_000
 PARTITIONS_MAX = 200_000
 DESCRIBED_RESOURCES_MAX = 10_000
-"""Whose configs one request may ask for: some kilobytes of answer each."""
+"""Resources whose configs one request may describe: some kilobytes of response each."""
 FIND_COORDINATOR_KEYS_MAX = 10_000
-"""Groups whose coordinator one request may ask for. Clients ask for those that they describe together."""
+"""Groups whose coordinator one request may look up. Clients look up all groups that they describe in one request."""
 DESCRIBED_PARTITIONS_MAX = 2000
-"""In one answer of DescribeTopicPartitions (as Kafka's max.request.partition.size.limit); a cursor leads to the rest."""
+"""In one response of DescribeTopicPartitions (as Kafka's max.request.partition.size.limit); a cursor leads to the rest."""
 
 GROUPS_MAX = 100_000
 CONFIGURED_GROUPS_MAX = 10_000
-"""Groups that have configs of their own: all of them are in memory on every node."""
+"""Groups with their own configs: all of them are in memory on every node."""
 CONFIG_CHARS_MAX = 4 * KIB
 """The value of one config. CONFIGURED_GROUPS_MAX times the configs of a group are in memory on every node."""
 CONFIG_LIST_CHARS_MAX = 400 * KIB
@@ -61,27 +61,27 @@ GROUP_ID_CHARS_MAX = 249
 GROUP_METADATA_BYTES_MAX = 1 * MIB
 """One member's subscription or assignment."""
 GROUP_STATE_BYTES_MAX = 32 * MIB
-"""All subscriptions, or all assignments, of one group: the leader is told them in one answer, and they are stored in one record."""
+"""All subscriptions, or all assignments, of one group: the leader receives them in one response, and they are stored in one record."""
 GROUP_PROTOCOLS_MAX = 64
-"""Ways of sharing that one member may offer; clients offer one to four."""
+"""Assignment protocols that one member may support; clients list one to four."""
 SHARED_MEMBER_TOPICS_MAX = 1000
-"""Topics that one member reads whose partitions the broker assigns."""
+"""Topics of one member whose partitions the broker assigns."""
 OFFSET_METADATA_BYTES_MAX = 4096
 
 GRPC_MESSAGE_BYTES_MAX = 32 * MIB
 """One message of a client: a frame of many records, or one large record."""
 GRPC_CONNECTION_STREAMS_MAX = 1000
-"""Calls at the same time on one connection; gRPC lets the next one wait."""
+"""Concurrent calls on one connection; in gRPC the next one waits."""
 GRPC_STREAMS_MAX = 10_000
-"""Calls under way at a time in all, subscriptions too; the next one is refused."""
+"""Concurrent calls in total, including subscriptions; the next one is refused."""
 GRPC_PENDING_FRAMES_MAX = 128
-"""Frames of one PublishStream that are taken and not answered; reading pauses above it."""
+"""Unanswered frames of one PublishStream; reading pauses above it."""
 GRPC_PENDING_RECORDS_MAX = 100_000
-"""Records in those frames: where each of them is, is kept until the answer; some 150 bytes a record."""
+"""Records in those frames: the place of each is kept until the response, some 150 bytes per record."""
 GRPC_BATCH_RECORDS_MAX = 1000
-"""Records in a frame of SubscribeBatch: to make one takes some milliseconds of the event loop."""
+"""Records in a frame of SubscribeBatch: building one takes some milliseconds of the event loop."""
 GRPC_BATCH_BYTES_MAX = 1 * MIB
-"""About as much is in a frame, and one larger record still goes out: clients take 4 MiB by default."""
+"""Approximate size of a frame; one larger record is still sent. Clients accept 4 MiB by default."""
 
 PRODUCER_IDS_PER_PARTITION_MAX = 100_000
 PRODUCER_BATCHES_REMEMBERED = 5
@@ -89,17 +89,17 @@ PRODUCER_BATCHES_REMEMBERED = 5
 PRODUCER_ID_BLOCK = 1000
 
 IDEMPOTENCY_KEYS_MAX = 1_000_000
-"""Produce keys remembered, at some 200 bytes each. A key must not be forgotten within its window, so a new one is refused above it."""
+"""Remembered produce keys, some 200 bytes each. A key must not be forgotten within its window, so new ones are refused above it."""
 IDEMPOTENCY_KEY_CHARS_MAX = 1024
 
 MESSAGE_BYTES_DEFAULT = 1 * MIB + 12
 DECOMPRESSED_RATIO_MAX = 64
-"""A batch may not open to more than max.message.bytes times this."""
+"""A batch may decompress to at most max.message.bytes times this."""
 BATCH_RECORDS_MAX = 262_144
-"""In one batch of a producer. More than fit into max.message.bytes without compression, and what takes some tenths of a second
-to open: ten million records without a value compress to a few kilobytes."""
+"""In one batch of a producer. More than fit into max.message.bytes without compression, and opening so many takes some tenths of a
+second: ten million records without a value compress to a few kilobytes."""
 RECORD_HEADERS_MAX = 10_000
-"""Of a record that is published or opened one by one, for the same reason."""
+"""Of a record that is published or decoded separately, for the same reason."""
 SEGMENT_BYTES_MIN = 14
 SEGMENT_BYTES_DEFAULT = 1 * GIB
 SEGMENT_BYTES_MAX = 2 * GIB - 1
@@ -107,64 +107,64 @@ SEGMENT_BYTES_MAX = 2 * GIB - 1
 INDEX_INTERVAL_BYTES_DEFAULT = 4096
 
 PUBLISHED_BATCH_BYTES_MAX = 1 * MIB
-"""Records that come one by one are put together up to this: what a reader of one of them must open."""
+"""Records that are published one by one share batches up to this size, which a reader of one of them must open."""
 APPEND_GATHER_BYTES_MAX = 64 * KIB
-"""Batches up to this size are gathered until the end of the loop's turn; larger ones are written at once."""
+"""Batches up to this size are collected until the end of the event loop's turn; larger ones are written immediately."""
 
 COMPACTION_KEYS_MAX = 500_000
-"""Keys that one run of compaction keeps in mind, at some 150 bytes each; more of them take more runs."""
+"""Keys that one run of compaction keeps in memory, some 150 bytes each; more of them take more runs."""
 COMPACTION_READ_BYTES = 1 * MIB
 
 METADATA_KEY_BYTES_MAX = 1 * KIB
 METADATA_VALUE_BYTES_MAX = 1 * MIB
-"""Below what etcd takes in one request (1.5 MiB)."""
+"""Less than etcd accepts in one request (1.5 MiB)."""
 METADATA_COMMIT_TXNS_MAX = 128
 """Transactions that share one commit of the embedded store."""
 METADATA_BUSY_MS_MAX = 5000
-"""How long the embedded store waits for another process that holds its file."""
+"""How long the embedded store waits for another process that has locked its file."""
 
 REQUEST_ELEMENTS_MAX = 500_000
 """Array elements in one Kafka request, all its arrays together. An element that takes two bytes on the wire takes some
 200 in memory, so without this a frame within REQUEST_BYTES_MAX could take gigabytes, and seconds of the event loop."""
 RESPONSE_ELEMENTS_MAX = 4_000_000
-"""The same for answers that our own client reads: the metadata of a large cluster must fit."""
+"""The same for responses that our own client reads: the metadata of a large cluster must fit."""
 
 QUEUE_IDEMPOTENCY_KEYS_MAX = 100_000
-"""Keys that one queue remembers as finished, at some 300 bytes each; the oldest go first."""
+"""Finished keys that one queue remembers, some 300 bytes each; the oldest are dropped first."""
 QUEUE_OWNER_CHARS_MAX = 249
 QUEUE_IN_FLIGHT_MAX = 1_000_000
 """Leased records of one queue; each costs some 30 bytes."""
 
 SINKS_MAX = 10_000
-"""Exactly-once sinks that are remembered, at some 500 bytes each."""
+"""Exactly-once sinks that are remembered, some 500 bytes each."""
 SINK_REMEMBER_MS_MIN = 600_000
-"""What an opener may ask for at the least: for so long our client asks again for a commit whose answer was lost."""
+"""The minimum that an opener may request: for so long our client repeats a commit whose response was lost."""
 SINK_NAME_CHARS_MAX = 200
 """The name of its staging topic must fit into TOPIC_NAME_CHARS_MAX."""
 SINK_TARGETS_MAX = 10_000
 """Partitions that one commit appends to."""
 SINK_STAGED_MAX = 100_000
-"""Staged ranges that one commit names: some 2 MB of JSON, and a tenth of a second of the event loop. A range may hold many batches."""
+"""Staged ranges in one commit: some 2 MB of JSON, and a tenth of a second of the event loop. A range may have many batches."""
 SINK_WAITING_MAX = 4
-"""Commits of one sink that wait for the one under way: there is one driver, and perhaps a few that do not know they are dead."""
+"""Commits of one sink that wait for the running one: there is one driver, and perhaps a few old ones that were replaced."""
 
 HTTP_BODY_BYTES_MAX = 32 * MIB
 HTTP_CONNECTIONS_MAX = 1_000
 TCP_LINE_BYTES_MAX = 4 * MIB
 TCP_KEPT_BYTES_MAX = 256 * MIB
-"""Of lines that have not ended, of all connections together; above it long lines are refused."""
+"""Incomplete lines of all connections; above it long lines are refused."""
 TCP_PENDING_LINES_MAX = 16_384
-"""Lines of one connection that are applied and not answered yet; some hundred bytes each."""
+"""Applied but unanswered lines of one connection, some hundred bytes each."""
 TCP_PENDING_OUTPUT_BYTES_MAX = 4 * MIB
-"""Answers of one connection that its client has not taken; lines wait above it."""
+"""Responses of one connection that its client has not received; lines wait above it."""
 TCP_UNSENT_BYTES_MAX = 256 * MIB
-"""The same of all connections together; above it large answers to fetch are refused."""
+"""The same for all connections; above it large fetch responses are refused."""
 TCP_FETCH_RECORDS_MAX = 10_000
 TCP_FETCH_BYTES_MAX = 2 * MIB
-"""Keys and values in one answer, before JSON makes them longer."""
+"""Keys and values in one response, before JSON makes them longer."""
 
 OPEN_SEGMENTS_MAX = 400
-"""Descriptors that all logs hold together: well below the usual process limit of 1024, which connections need too."""
+"""Open files of all logs: well below the usual process limit of 1024, which connections need too."""
 
 assert RECEIVE_BUFFER_BYTES_INITIAL <= RECEIVE_BUFFER_BYTES_KEPT_MAX <= REQUEST_BYTES_MAX
 assert MESSAGE_BYTES_DEFAULT < REQUEST_BYTES_MAX

@@ -1,8 +1,8 @@
-"""What a node counts about itself. Whoever does the work adds here; ``observe/metrics.py`` turns it into Prometheus' text.
+"""The metrics of a node. All layers add to them; ``observe/metrics.py`` exports them in Prometheus' text format.
 
-Plain numbers and no dependency, so that any layer may count. A call is made per batch or per request, never per record, and
-costs less than a microsecond. Memory is bounded: a label set past the limit counts as ``other``, and so does a label of free
-text past its own; a deleted topic or group takes its numbers with it. Everything is called on the event loop's thread.
+Plain numbers without dependencies, so that any layer can count. A call is made per batch or per request, never per record, and
+takes less than a microsecond. Memory is bounded: label sets above the limit count as ``other``, and so do free texts above
+theirs; the metrics of a deleted topic or group are removed. Everything is called on the event loop's thread.
 """
 
 from bisect import bisect_left
@@ -17,55 +17,38 @@ OTHER: Final = "other"
 LABEL_CHARS_MAX: Final = 249
 """As long as the name of a topic or a group may be."""
 FREE_CHARS_MAX: Final = 64
-"""Of a label that is a client's own text, such as the reason of a nack."""
+"""Of a label with a client's text, such as the reason of a nack."""
 FREE_VALUES_MAX: Final = 20
-"""Different texts for one topic and group; a worker that puts a message's id into its reason gets to this many series."""
+"""Different texts for one topic and group, in case workers put record ids into their reasons."""
 LABEL_SETS_MAX: Final = 20_000
 """Some hundred bytes each."""
 LATENCIES_MAX: Final = 500
 
-REQUEST_SECONDS: Final = (
-    0.0001,
-    0.00025,
-    0.0005,
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-)
-"""From an append to memory up to a long poll."""
 SYNC_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-"""From a disk with its own memory up to one that is about to fail."""
+"""From a disk with a write cache up to one that is about to fail."""
+REQUEST_SECONDS: Final = (*SYNC_SECONDS, 5.0, 10.0)
+"""From an append in memory up to a long poll."""
 
 SAMPLE_MS: Final = 10_000
-"""How often flows are noted for rates; see :meth:`Meters.tick`."""
+"""How often the totals of flows are sampled for rates; see :meth:`Meters.tick`."""
 SAMPLES_KEPT: Final = 7
-"""The first and the last are a minute apart."""
+"""The first and the last are one minute apart."""
 
 Labels = tuple[str, ...]
 
 
 class Counts:
-    """A counter with labels. With ``free_text`` the last label is a client's own words: short, and few of them."""
+    """A counter with labels. With ``free_text`` the last label is a client's text, of which short and few ones are kept."""
 
     __slots__ = ("_by_first", "_counts", "_free_text", "names", "sets_max")
 
     def __init__(self, *names: str, free_text: bool = False, sets_max: int = LABEL_SETS_MAX) -> None:
-        assert len(names) > free_text, "a client's own words are about something"
+        assert len(names) > free_text, "a client's text needs another label"
         self.names: Final = names
         self.sets_max: Final = sets_max
         self._free_text = free_text
         self._counts: dict[Labels, int] = {}
-        # The first label is nearly always a topic: when it is deleted, its label sets are found without a look at all others.
+        # The first label is nearly always a topic: when it is deleted, its label sets are found without a full scan.
         self._by_first: dict[str, list[Labels]] = {}
 
     def add(self, labels: Labels, count: int = 1) -> None:
@@ -77,10 +60,10 @@ class Counts:
             self._counts[labels] = self._counts.get(labels, 0) + count
 
     def _admit(self, labels: Labels) -> Labels:
-        """What stands for a label set that was not seen before, or never will be seen as it is."""
+        """The label set to count: truncated and printable, and ``other`` above a limit."""
         if len(labels) != len(self.names):
             raise ValueError(f"{len(labels)} labels for {self.names}")
-        # A lone surrogate, which JSON can bring, cannot be written out.
+        # A lone surrogate, which JSON can contain, cannot be encoded.
         labels = tuple(label[:LABEL_CHARS_MAX].encode("utf-8", "replace").decode() for label in labels)
         if self._free_text:
             labels = (*labels[:-1], labels[-1][:FREE_CHARS_MAX])
@@ -106,7 +89,7 @@ class Counts:
 
     @property
     def total(self) -> int:
-        """Of all label sets."""
+        """The sum of all label sets."""
         return sum(self._counts.values())
 
     def items(self) -> Iterator[tuple[Labels, int]]:
@@ -117,7 +100,7 @@ class Counts:
         return len(self._counts)
 
     def forget(self, name: str, value: str) -> None:
-        """Drop the label sets in which ``name`` has this value; nothing when there is no such label."""
+        """Drop the label sets in which ``name`` has this value, if there is such a label."""
         if name not in self.names:
             return
         at = self.names.index(name)
@@ -131,32 +114,32 @@ class Counts:
 
 
 class Histogram:
-    """How long something took, in fixed buckets."""
+    """Durations in fixed buckets."""
 
     __slots__ = ("bounds", "counts", "sum")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds: Final = bounds
-        """The upper end of each bucket, itself included; behind them one without end."""
+        """The upper end of each bucket, inclusive; after them there is one without end."""
         self.counts: Final = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
     def observe(self, seconds: float, count: int = 1) -> None:
-        """``count`` times it took so long."""
+        """Add this duration ``count`` times."""
         self.counts[bisect_left(self.bounds, seconds)] += count
         self.sum += seconds * count
 
     @property
     def count(self) -> int:
-        """How many were observed."""
+        """The number of observations."""
         return sum(self.counts)
 
     def cumulative(self) -> list[int]:
-        """How many took at most as long as each bound, and at last all."""
+        """The number of observations up to each bound, and finally all."""
         return list(accumulate(self.counts))
 
 
-class Sample(NamedTuple):
+class FlowTotals(NamedTuple):
     """The totals of a flow at a time."""
 
     at_ms: int
@@ -167,7 +150,7 @@ class Sample(NamedTuple):
 
 
 class Flow:
-    """What went into and out of one topic through one gateway. A gateway that is in a hurry keeps it and adds to its numbers."""
+    """The records and bytes into and out of one topic through one gateway. Fast paths keep it and add to its fields."""
 
     __slots__ = ("bytes_in", "bytes_out", "records_in", "records_out", "samples")
 
@@ -176,15 +159,15 @@ class Flow:
         self.bytes_in = 0
         self.records_out = 0
         self.bytes_out = 0
-        self.samples: Final[deque[Sample]] = deque(maxlen=SAMPLES_KEPT)
+        self.samples: Final[deque[FlowTotals]] = deque(maxlen=SAMPLES_KEPT)
 
-    def totals(self, at_ms: int) -> Sample:
-        """What it has come to."""
-        return Sample(at_ms, self.records_in, self.bytes_in, self.records_out, self.bytes_out)
+    def totals(self, at_ms: int) -> FlowTotals:
+        """The totals so far."""
+        return FlowTotals(at_ms, self.records_in, self.bytes_in, self.records_out, self.bytes_out)
 
 
 class Meters:
-    """All meters of a node. Attributes are what Prometheus shows; the methods are how gateways add to the common ones."""
+    """All metrics of a node. The attributes are exported; the methods add to the common ones."""
 
     def __init__(self) -> None:
         self.request_seconds: Final[dict[tuple[str, str], Histogram]] = {}
@@ -192,15 +175,15 @@ class Meters:
         self.request_errors: Final = Counts("gateway", "reason")
         self.operations: Final = Counts("operation", "gateway")
         self.connections: Final[dict[str, Callable[[], int]]] = {}
-        """By gateway: asked when somebody wants to know."""
+        """By gateway: returns the current number."""
         self.connections_refused: Final = Counts("gateway")
         self.sync_seconds: Final = Histogram(SYNC_SECONDS)
-        """One fdatasync, with everything that one sync of a log takes."""
+        """One sync of a log, including its fdatasync calls."""
         self.sync_errors = 0
 
         # Queues.
         self.leases: Final = Counts("topic", "group")
-        """Deliveries, the first of a record and all later ones."""
+        """Deliveries, including repeated ones."""
         self.acks: Final = Counts("topic", "group")
         self.nacks: Final = Counts("topic", "group", "reason", free_text=True)
         self.lease_timeouts: Final = Counts("topic", "group")
@@ -208,26 +191,26 @@ class Meters:
         self.dead_letters: Final = Counts("topic", "reason", free_text=True)
         """By the topic that the record came from."""
         self.redriven: Final = Counts("topic")
-        """Dead letters sent back to their topic."""
+        """Dead letters that were sent back to their topic."""
         self.deadline_exceeded: Final = Counts("topic", "group")
         self.duplicates_skipped: Final = Counts("topic", "group")
-        """Records of an idempotency key that the group has already finished."""
+        """Records with an idempotency key that the group has already finished."""
         self.produce_duplicates: Final = Counts("topic")
-        """Produces of an idempotency key that had its place already."""
+        """Produces with an idempotency key that was already stored."""
         self.produce_rejected: Final = Counts("reason")
 
         # Exactly-once sinks.
         self.sink_commits: Final = Counts("result")
-        """Committed, already (the batch was there before), refused."""
+        """Committed, already (the batch had been committed before), refused."""
         self.sink_records = 0
-        """Records that commits appended."""
+        """Records appended by commits."""
 
         # A node of a cluster.
         self.leaderships_begun = 0
-        """How often this node was named to lead a partition, and began to."""
+        """How often this node became the leader of a partition."""
         self.leaderships_ended = 0
         self.in_sync_shrinks = 0
-        """Of partitions that are led here."""
+        """Of partitions that this node leads."""
         self.in_sync_expands = 0
         self.replicated_in_bytes = 0
         """Copied from other nodes."""
@@ -237,9 +220,10 @@ class Meters:
         self._sampled_ms: int | None = None
 
     def flow(self, topic: str, gateway: Gateway) -> Flow:
-        """The flow to add to. Past the limit it is the one of all ``other`` topics.
+        """The flow to add to; above the limit the one of all ``other`` topics.
 
-        Whoever keeps it must ask again when topics change (``broker.topics_version``): a deleted topic's flow is shown no more.
+        Code that keeps it must call this again when topics change (``broker.topics_version``): a deleted topic's flow is not
+        exported any more.
         """
         key = (topic, gateway.value)
         flow = self._flows.get(key)
@@ -250,16 +234,15 @@ class Meters:
                     return flow
             flow = self._flows[key] = Flow()
             if self._sampled_ms is not None:
-                # Nothing had gone through it by then.
-                flow.samples.append(Sample(self._sampled_ms, 0, 0, 0, 0))
+                flow.samples.append(FlowTotals(self._sampled_ms, 0, 0, 0, 0))
         return flow
 
     def known_flow(self, topic: str, gateway: Gateway) -> Flow | None:
-        """The flow of a topic, if anything went through it."""
+        """The flow of a topic, if it has had any records."""
         return self._flows.get((topic, gateway.value))
 
     def took_in(self, topic: str, gateway: Gateway, records: int, size: int) -> None:
-        """A batch was appended; ``size`` in bytes as it lies in the log."""
+        """A batch was appended; ``size`` in bytes as stored in the log."""
         flow = self.flow(topic, gateway)
         flow.records_in += records
         flow.bytes_in += size
@@ -275,7 +258,7 @@ class Meters:
         return iter(list(self._flows.items()))
 
     def latency(self, gateway: Gateway, api: str) -> Histogram:
-        """The histogram to observe in. APIs are the gateway's own names; a client's text must not become one."""
+        """The histogram to observe in. ``api`` must be a name of the gateway, not a client's text."""
         key = (gateway.value, api)
         found = self.request_seconds.get(key)
         if found is None:
@@ -298,13 +281,13 @@ class Meters:
         return 0 if self._sampled_ms is None else self._sampled_ms + SAMPLE_MS
 
     def tick(self, now_ms: int) -> None:
-        """Note the totals for :meth:`rates`."""
+        """Sample the totals for :meth:`rates`."""
         self._sampled_ms = now_ms
         for flow in self._flows.values():
             flow.samples.append(flow.totals(now_ms))
 
     def rates(self, topic: str, monotonic_ms: int) -> tuple[float, float, float, float]:
-        """Records in, bytes in, records out and bytes out a second, through all gateways, over the last minute or what there is of it."""
+        """Records in, bytes in, records out and bytes out per second, through all gateways, over at most the last minute."""
         rates = [0.0, 0.0, 0.0, 0.0]
         for gateway in Gateway:
             flow = self._flows.get((topic, gateway.value))
@@ -317,13 +300,13 @@ class Meters:
         return rates[0], rates[1], rates[2], rates[3]
 
     def forget_topic(self, topic: str) -> None:
-        """A topic is deleted: its numbers go."""
+        """Remove the metrics of a deleted topic."""
         for gateway in Gateway:
             self._flows.pop((topic, gateway.value), None)
         self._forget("topic", topic)
 
     def forget_group(self, group: str) -> None:
-        """A group is deleted: its numbers go."""
+        """Remove the metrics of a deleted group."""
         self._forget("group", group)
 
     def _forget(self, name: str, value: str) -> None:

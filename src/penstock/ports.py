@@ -1,7 +1,7 @@
-"""What the rules need of the world: time, disk, randomness, and someone to make writes durable.
+"""What the rules need from the outside: time, disk, randomness, and durable writes.
 
-``runtime/`` has the real ones; ``testing/`` has ones that a test owns. The rules never import the world themselves, so a
-test can move the clock, lose power between a write and its sync, and repeat a run from a seed.
+``runtime/`` has the real implementations; ``testing/`` has ones that a test controls. The rules do not import them, so a test
+can move the clock, simulate a power failure between a write and its sync, and repeat a run from a seed.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -12,14 +12,14 @@ from penstock.types import Buffer
 
 
 class Clock(Protocol):
-    """Wall time for what is stored, monotonic time for what is waited for."""
+    """Wall time for stored timestamps, monotonic time for timeouts."""
 
     def now_ms(self) -> int:
         """Milliseconds since 1970; may jump."""
         ...
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since some moment; never goes back."""
+        """Milliseconds since an arbitrary time; never decreases."""
         ...
 
 
@@ -27,27 +27,27 @@ class Entropy(Protocol):
     """Randomness."""
 
     def uuid(self) -> UUID:
-        """A fresh random (version 4) UUID."""
+        """A new random (version 4) UUID."""
         ...
 
 
 class File(Protocol):
-    """One open file. Calls block; all errors are ``OSError``. ``sync`` alone may run in another thread."""
+    """One open file. Calls block; all errors are ``OSError``. Only ``sync`` may run in another thread."""
 
     def pread(self, length: int, position: int) -> bytes:
         """At most ``length`` bytes from ``position``; fewer only at the end of the file."""
         ...
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        """Write all the buffers, one behind the other, at ``position``; returns the bytes written, which is all of them."""
+        """Write all the buffers, one after the other, at ``position``; returns the number of bytes, which is all of them."""
         ...
 
     def sync(self) -> None:
-        """Return once everything written before the call would survive a loss of power (fdatasync)."""
+        """Return when everything written before the call would survive a power failure (fdatasync)."""
         ...
 
     def truncate(self, size: int) -> None:
-        """Cut or extend (with zeros) to ``size``."""
+        """Truncate or extend (with zeros) to ``size``."""
         ...
 
     def size(self) -> int:
@@ -55,15 +55,15 @@ class File(Protocol):
         ...
 
     def close(self) -> None:
-        """Give the descriptor back; closing twice is harmless."""
+        """Close the descriptor; closing twice is harmless."""
         ...
 
 
 class Disk(Protocol):
-    """Names and files. Paths are absolute strings; errors are ``OSError``; a new name survives power loss after ``sync_dir``."""
+    """Names and files. Paths are absolute; errors are ``OSError``; a new name survives a power failure after ``sync_dir``."""
 
     def open(self, path: str, *, create: bool = False) -> File:
-        """Open for reading and writing; with ``create`` an absent file is made."""
+        """Open for reading and writing; with ``create`` an absent file is created."""
         ...
 
     def read_bytes(self, path: str) -> bytes:
@@ -73,8 +73,8 @@ class Disk(Protocol):
     def write_atomic(self, path: str, data: Buffer, *, sync: bool = True) -> None:
         """Replace a small file so that a crash of the process leaves the old or the new content.
 
-        It survives a loss of power too, synced with its directory entry, unless ``sync`` is false: then a loss of power
-        may leave the old content, the new one or a broken one, and whoever reads it must be able to tell.
+        It is synced with its directory entry and survives a power failure too, unless ``sync`` is false: then a power failure
+        may leave the old content, the new one or a damaged one, which the reader must detect.
         """
         ...
 
@@ -83,11 +83,11 @@ class Disk(Protocol):
         ...
 
     def listdir(self, path: str) -> list[str]:
-        """Names in a directory, sorted; empty when the directory is absent."""
+        """Names in a directory, sorted; empty if the directory is absent."""
         ...
 
     def make_dirs(self, path: str, *, sync: bool = True) -> list[str]:
-        """Make a directory and its parents; fine when it is there. Returns the directories that got a new name in them,
+        """Create a directory and its parents, unless it exists. Returns the directories that got a new name in them,
         synced unless ``sync`` is false (then the caller syncs them, off the event loop).
         """
         ...
@@ -97,11 +97,11 @@ class Disk(Protocol):
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file; fine when it is absent."""
+        """Remove a file, if it exists."""
         ...
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and what is in it; fine when it is absent."""
+        """Remove a directory and its contents, if it exists."""
         ...
 
     def sync_dir(self, path: str) -> None:
@@ -109,7 +109,7 @@ class Disk(Protocol):
         ...
 
     def sync_all(self, path: str) -> bool:
-        """Make all files and names on the file system of ``path`` durable at once; False when that cannot be promised."""
+        """Make all files and names on the file system of ``path`` durable at once; False if that is not guaranteed."""
         ...
 
     def size(self, path: str) -> int:
@@ -117,23 +117,23 @@ class Disk(Protocol):
         ...
 
     def free_bytes(self, path: str) -> int:
-        """Room left for this process on the file system that holds ``path``."""
+        """Space left for this process on the file system of ``path``."""
         ...
 
 
 class Flushable(Protocol):
-    """What a :class:`Flusher` works on: a log with appended bytes that are not written, or written and not synced."""
+    """A log with appended bytes that a :class:`Flusher` writes and syncs."""
 
     def write_pending(self) -> None:
-        """Hand gathered appends to the OS. Called on the event loop at the end of its turn."""
+        """Write collected appends. Called on the event loop at the end of its turn."""
         ...
 
     def begin_sync(self) -> "SyncTask | None":
-        """What must be synced for all that is written so far; None when nothing is. Called on the event loop."""
+        """A task that syncs everything written so far; None if there is nothing to sync. Called on the event loop."""
         ...
 
     def end_sync(self, task: "SyncTask", error: OSError | None) -> None:
-        """The task ran. Called on the event loop."""
+        """The task has run. Called on the event loop."""
         ...
 
 
@@ -141,7 +141,7 @@ class SyncTask(Protocol):
     """A sync that can run off the event loop."""
 
     def run(self) -> None:
-        """Block until synced; OSError when the disk refuses."""
+        """Block until synced; OSError if the disk fails."""
         ...
 
 
@@ -149,50 +149,50 @@ class Flusher(Protocol):
     """Makes appended bytes durable: one write a turn of the loop, one sync for many appends (group commit)."""
 
     def dirty(self, target: Flushable) -> None:
-        """``target`` has appended bytes; its turn comes at the end of this turn of the loop. Cheap; call it on every append."""
+        """Write and sync ``target`` after this turn of the event loop. Cheap; call it on every append."""
         ...
 
     def unhurried(self, target: Flushable) -> None:
-        """Nobody waits for a sync of what ``target`` got in this turn: it may come with the next one, or a moment later."""
+        """No client waits for a sync of what was appended to ``target`` in this turn: the sync may be delayed a little."""
         ...
 
     def gather(self, action: Callable[[], None]) -> None:
-        """Call ``action`` at the end of this turn, before its appends are written: it appends what the turn added up to."""
+        """Call ``action`` at the end of this turn, before its appends are written: it appends collected changes."""
         ...
 
 
 class EndOfTurn(Protocol):
-    """The end of the event loop's turn, when everything that came in it has been applied."""
+    """The end of the event loop's turn, when all requests of the turn have been applied."""
 
     def look(self, action: Callable[[], None]) -> None:
-        """Call ``action`` once the appends of this turn are written: a reader wants to see them."""
+        """Call ``action`` when the appends of this turn are written: a reader waits for them."""
         ...
 
     def send(self, action: Callable[[], None]) -> None:
-        """Call ``action`` last of all: a connection has answers."""
+        """Call ``action`` last: a connection has responses to send."""
         ...
 
 
 class Timed(Protocol):
-    """Rules that work by the clock, whether or not anyone is connected. Times are monotonic."""
+    """Rules that work by the clock, even without connections. Times are monotonic."""
 
     def next_deadline_ms(self) -> int | None:
-        """When :meth:`tick` has something to do; None: nothing is waited for."""
+        """When :meth:`tick` has something to do; None if nothing is due."""
         ...
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due, a bounded piece at a time."""
+        """Do what is due, at most a bounded amount of work."""
         ...
 
 
 Report = Callable[[str], None]
-"""Where a rule says something a person should read in the log (what recovery cut, what retention dropped)."""
+"""Logs a text for operators (what recovery truncated, what retention dropped)."""
 
 Background = Callable[[Coroutine[object, None, object]], None]
-"""Starts a coroutine that nobody waits for (making a topic on demand)."""
+"""Starts a coroutine in the background (creating a topic on demand)."""
 
 Within = Callable[[int, Awaitable[None]], Awaitable[bool]]
-"""Waits for something, at most so many milliseconds; whether it came in time."""
+"""Waits at most so many milliseconds; returns whether the awaitable completed."""
 
 OffLoop = Callable[[Callable[[], None], Callable[[], None]], None]
-"""Runs the first away from the event loop, where it may take its time, and then calls the second on the loop."""
+"""Runs the first callable off the event loop, and then calls the second one on it."""

@@ -12,7 +12,7 @@ def text_of(data: bytes) -> tuple[str, Literal["base64"] | None]: ...
 @overload
 def text_of(data: bytes | None) -> tuple[str | None, Literal["base64"] | None]: ...
 def text_of(data: bytes | None) -> tuple[str | None, Literal["base64"] | None]:
-    """Bytes as text, and its encoding, which is None for UTF-8."""
+    """Bytes as text, and the encoding; the encoding is None for UTF-8 and for null."""
     if data is None:
         return None, None
     try:
@@ -34,5 +34,5 @@ def texts_of(headers: Iterable[tuple[str, bytes | None]]) -> tuple[dict[str, str
 
 
 def bytes_of(text: str, encoding: str | None) -> bytes:
-    """Text as bytes. ValueError if its encoding is base64 and the text is not."""
+    """Text as bytes. ValueError if it is not valid base64 although its encoding says so."""
     return b64decode(text, validate=True) if encoding == BASE64 else text.encode()

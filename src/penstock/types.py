@@ -1,4 +1,4 @@
-"""The names that travel between layers. NewTypes cost nothing when the program runs."""
+"""The types that all layers share. NewTypes cost nothing at run time."""
 
 from enum import Enum
 from typing import NewType
@@ -11,7 +11,7 @@ NodeId = NewType("NodeId", int)
 TopicId = UUID
 
 Buffer = bytes | bytearray | memoryview
-"""Any run of bytes; a memoryview into a receive buffer is only good until the call that got it returns."""
+"""Any bytes. A memoryview into a receive buffer is only valid until the call that received it returns."""
 
 NO_OFFSET = -1
 NO_EPOCH = -1
@@ -20,21 +20,21 @@ NO_TIMESTAMP = -1
 
 
 class TimestampType(Enum):
-    """Whose clock a record's timestamp is from."""
+    """Whether a record's timestamp is from the producer or the broker."""
 
     CREATE_TIME = "CreateTime"
     LOG_APPEND_TIME = "LogAppendTime"
 
 
 class Flush(Enum):
-    """What an acknowledgement of all in-sync replicas waits for on this node."""
+    """What ``acks=all`` waits for on each in-sync replica: that the record is synced, or only written."""
 
     SYNC = "sync"
     OS = "os"
 
 
 class Acks(Enum):
-    """What a producer waits for: that all in-sync replicas have its records, that the leader has, or nothing."""
+    """Which replicas must have the records before a produce is acknowledged: all in-sync ones, the leader, or none."""
 
     ALL = "all"
     LEADER = "leader"
@@ -42,7 +42,7 @@ class Acks(Enum):
 
 
 class Gateway(Enum):
-    """Through which door a request came; the values are labels of metrics."""
+    """The API of a request; the values are labels of metrics."""
 
     KAFKA = "kafka"
     HTTP = "http"

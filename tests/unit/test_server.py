@@ -173,6 +173,6 @@ def test_run_says_why_it_cannot_start_and_ends_with_1(tmp_path: Path, capsys: py
     assert run(settings(tmp_path / "file" / "data")) == EXIT_FAILED == 1
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.startswith("error: cannot use ")
+    assert said.err.startswith("error: Cannot use ")
     assert "--data-dir" in said.err
     assert "Traceback" not in said.err

@@ -1,1 +1,1 @@
-"""The real world behind ``ports.py``: clock, disk, randomness, the event loop's turns, group commit, housekeeping, signals."""
+"""The real implementations of ``ports.py``: clock, disk, randomness, the event loop's turns, group commit, housekeeping."""

@@ -1,4 +1,4 @@
-"""The machine's clock and randomness, behind the ports."""
+"""The machine's clock and randomness."""
 
 import asyncio
 import time
@@ -7,27 +7,24 @@ from uuid import UUID, uuid4
 
 
 class SystemClock:
-    """Wall and monotonic time of this machine."""
+    """The :class:`penstock.ports.Clock` of this machine."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970."""
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> int:
-        """Milliseconds that never go back."""
         return time.monotonic_ns() // 1_000_000
 
 
 class SystemEntropy:
-    """Randomness of this machine."""
+    """The :class:`penstock.ports.Entropy` of this machine."""
 
     def uuid(self) -> UUID:
-        """A random UUID."""
         return uuid4()
 
 
 async def within_ms(timeout_ms: int, waited: Awaitable[None]) -> bool:
-    """Wait at most so long; whether it came in time."""
+    """The real :data:`penstock.ports.Within`."""
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             await waited

@@ -1,7 +1,7 @@
-"""The data directory: who owns it, and whose it is.
+"""The data directory: its lock, and the node and cluster that it belongs to.
 
 ``lock`` is held by the one process that may write here; ``node.json`` says which cluster and node the data belongs to, and in
-which format it lies, so that a later version can tell what it finds.
+which format it is stored, so that a later version can recognize it.
 """
 
 import fcntl
@@ -21,7 +21,7 @@ class DataDirError(Exception):
 
 
 class NotThisNodesError(DataDirError):
-    """It is another node's, or another cluster's: the settings, or the directory that they name, are wrong."""
+    """The directory belongs to another node or cluster: the settings, or the directory in them, are wrong."""
 
 
 class NodeFile(msgspec.Struct, frozen=True):
@@ -31,27 +31,27 @@ class NodeFile(msgspec.Struct, frozen=True):
     node_id: int
     cluster_id: str
     cluster: str = ""
-    """The name of the cluster that it belongs to; empty while it is alone."""
+    """The name of the cluster that it belongs to; empty for a broker that is alone."""
     directory: str = ""
-    """An id of this very directory, for a cluster to know it by."""
+    """The id of this directory, by which a cluster recognizes it."""
 
 
 class DataDir:
-    """An owned data directory. Keep it until the broker has stopped."""
+    """A locked data directory. Keep it until the broker has stopped."""
 
     def __init__(self, path: str) -> None:
         self.path: Final = os.path.abspath(path)
         self._lock_fd: int | None = None
 
     def own(self) -> None:
-        """Make the directory if need be and take its lock, or say who has it."""
+        """Create the directory if necessary and lock it. The error says which process has it."""
         try:
-            # With its parents synced: a loss of power must not take the directory with everything that was synced in it.
+            # Also syncs the parents: a power failure must not lose the directory with everything that was synced in it.
             RealDisk().make_dirs(self.path)
             descriptor = os.open(os.path.join(self.path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise DataDirError(
-                f"cannot use {self.path} for data: {error.strerror}; specify another directory with --data-dir"
+                f"Cannot use {self.path} for data: {error.strerror}; specify another directory with --data-dir"
             ) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -66,7 +66,7 @@ class DataDir:
         self._lock_fd = descriptor
 
     def identify(self, disk: Disk, entropy: Entropy, node_id: int, *, cluster: str = "") -> NodeFile:
-        """Read whose data this is, or write it for a new directory. ``cluster`` is the one that it is wanted for."""
+        """Read ``node.json``, or write it for a new directory. ``cluster`` is the one that this node belongs to."""
         path = os.path.join(self.path, "node.json")
         if not disk.exists(path):
             node = NodeFile(FORMAT_VERSION, node_id, entropy.uuid().hex)
@@ -92,11 +92,11 @@ class DataDir:
             )
         if node.cluster:
             return f"{self.path} belongs to node {node.node_id}, not {node_id}: start it with --node-id {node.node_id}, or use another --data-dir"
-        # The number alone would not help: a cluster that has begun takes nobody's topics.
+        # Another --node-id would not help: an existing cluster cannot take over the topics of a broker.
         return f"{self.path} belongs to a single broker (node {node.node_id}), which can only become the first node of a new cluster, with --node-id {node.node_id}. Nothing was changed. Use an empty --data-dir for node {node_id}"
 
     def name(self, disk: Disk, entropy: Entropy, node: NodeFile) -> NodeFile:
-        """Give the directory an id of its own, if it has none: what belongs to a cluster is known by it."""
+        """Give the directory an id, if it has none: a cluster recognizes it by that."""
         if node.directory:
             return node
         named = msgspec.structs.replace(node, directory=entropy.uuid().hex)
@@ -104,7 +104,7 @@ class DataDir:
         return named
 
     def join(self, disk: Disk, entropy: Entropy, node: NodeFile, cluster: str, cluster_id: str) -> NodeFile:
-        """Note that the directory belongs to a cluster from now on. One that belongs to another one is refused."""
+        """Note that the directory belongs to a cluster from now on. Raises if it belongs to another one."""
         if node.cluster and (node.cluster, node.cluster_id) != (cluster, cluster_id):
             raise NotThisNodesError(
                 f"{self.path} belongs to cluster {node.cluster} ({node.cluster_id}), not to {cluster} ({cluster_id}): check --cluster and "
@@ -116,14 +116,14 @@ class DataDir:
         return joined
 
     def stay_alone(self, node: NodeFile) -> None:
-        """Refuse a directory of a cluster to a broker that is to be alone: its metadata is elsewhere."""
+        """Raises if the directory belongs to a cluster: a broker that is alone cannot use it, because its metadata is in etcd."""
         if node.cluster:
             raise NotThisNodesError(
                 f"{self.path} belongs to cluster {node.cluster}: start it with --cluster {node.cluster} and --etcd, or use another --data-dir"
             )
 
     def release(self) -> None:
-        """Let another process have it."""
+        """Unlock the directory."""
         if self._lock_fd is not None:
             os.close(self._lock_fd)
             self._lock_fd = None

@@ -1,4 +1,4 @@
-"""The real disk: POSIX calls, nothing cached, descriptors that no child process inherits."""
+"""The real disk: POSIX calls, without caching, and with descriptors that no child process inherits."""
 # A Path costs several times the call that it wraps, and ten thousand partitions make many calls.
 
 import contextlib
@@ -14,19 +14,19 @@ from penstock.types import Buffer
 
 IOV_MAX: Final = min(os.sysconf("SC_IOV_MAX"), 1024) if "SC_IOV_MAX" in os.sysconf_names else 16
 TEMPORARY_SUFFIX: Final = ".tmp"
-"""Of a file that :meth:`RealDisk.write_atomic` was writing; worthless after a crash."""
+"""Suffix of a file that :meth:`RealDisk.write_atomic` is writing; worthless after a crash."""
 
 _FILE_MODE: Final = 0o640
 _fdatasync = getattr(os, "fdatasync", os.fsync)
 _syncfs = getattr(ctypes.CDLL(None), "syncfs", None)
 _fstatfs = getattr(ctypes.CDLL(None), "fstatfs", None)
 _STATFS_BYTES: Final = 256
-"""More than struct statfs has on any Linux. Its first field is the magic number of the file system."""
+"""More than the size of struct statfs on any Linux. Its first field is the magic number of the file system."""
 _FUSE_MAGIC: Final = 0x65735546
 
 
 class RealFile:
-    """One descriptor. ``sync`` may run in another thread as long as nobody closes the file meanwhile."""
+    """A :class:`penstock.ports.File` with one descriptor. It must not be closed while ``sync`` runs in another thread."""
 
     __slots__ = ("_fd",)
 
@@ -38,11 +38,10 @@ class RealFile:
         return self._fd
 
     def pread(self, length: int, position: int) -> bytes:
-        """At most ``length`` bytes from ``position``; fewer only at the end of the file."""
         data = os.pread(self._fd, length, position)
         if len(data) == length or not data:
             return data
-        # Short reads in the middle of a file are rare (signals, 2 GiB at once) but allowed.
+        # Short reads in the middle of a file are rare (signals, 2 GiB at once) but possible.
         parts = [data]
         have = len(data)
         while have < length:
@@ -54,7 +53,6 @@ class RealFile:
         return b"".join(parts)
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        """Write all the buffers, one behind the other, at ``position``."""
         total = sum(map(len, buffers))
         if len(buffers) <= IOV_MAX:
             written = os.pwritev(self._fd, buffers, position)
@@ -65,7 +63,7 @@ class RealFile:
         return written + self._write_rest(buffers, position, written, total)
 
     def _write_rest(self, buffers: Sequence[Buffer], position: int, written: int, total: int) -> int:
-        """Go on behind the first ``written`` bytes until all is written."""
+        """Continue after the first ``written`` bytes until everything is written."""
         start = written
         rest = [memoryview(buffer).cast("B") for buffer in buffers]
         skip = written
@@ -77,37 +75,33 @@ class RealFile:
             rest[at] = rest[at][skip:]
             count = os.pwritev(self._fd, list(islice(rest, at, at + IOV_MAX)), position + written)
             if count == 0:
-                raise OSError(errno.EIO, "the file accepts no more bytes")
+                raise OSError(errno.EIO, "The file accepts no more bytes")
             written += count
             skip = count
         return written - start
 
     def sync(self) -> None:
-        """fdatasync: content and size, not the times."""
+        """fdatasync: content and size, without the times."""
         _fdatasync(self._fd)
 
     def truncate(self, size: int) -> None:
-        """Cut or extend to ``size``."""
         os.ftruncate(self._fd, size)
 
     def size(self) -> int:
-        """The size now."""
         return os.fstat(self._fd).st_size
 
     def close(self) -> None:
-        """Give the descriptor back."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
 
 class RealDisk:
-    """Names and files of this machine."""
+    """The :class:`penstock.ports.Disk` of this machine."""
 
     __slots__ = ()
 
     def open(self, path: str, *, create: bool = False) -> RealFile:
-        """Open for reading and writing."""
         flags = os.O_RDWR | os.O_CLOEXEC
         if create:
             flags |= os.O_CREAT
@@ -116,11 +110,10 @@ class RealDisk:
         except OSError as error:
             if create or error.errno not in (errno.EROFS, errno.EACCES):
                 raise
-            # Reads go on where nothing can be written any more.
+            # Reads still work on a read-only file system.
             return RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def read_bytes(self, path: str) -> bytes:
-        """The whole of a small file."""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             return RealFile(fd).pread(os.fstat(fd).st_size, 0)
@@ -128,7 +121,7 @@ class RealDisk:
             os.close(fd)
 
     def write_atomic(self, path: str, data: Buffer, *, sync: bool = True) -> None:
-        """Write beside, sync, rename over, sync the directory."""
+        """Write a temporary file, sync it, rename it, sync the directory."""
         temporary = path + TEMPORARY_SUFFIX
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
         file = RealFile(fd)
@@ -137,7 +130,7 @@ class RealDisk:
             if sync:
                 os.fsync(fd)
         except OSError:
-            # A half-written file would only take room that is scarce already.
+            # An incomplete file would only use space that is scarce already.
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
@@ -148,18 +141,15 @@ class RealDisk:
             self.sync_dir(os.path.dirname(path))
 
     def exists(self, path: str) -> bool:
-        """Whether a file or directory has this name."""
         return os.path.exists(path)
 
     def listdir(self, path: str) -> list[str]:
-        """Names in a directory, sorted; empty when the directory is absent."""
         try:
             return sorted(os.listdir(path))
         except FileNotFoundError:
             return []
 
     def make_dirs(self, path: str, *, sync: bool = True) -> list[str]:
-        """Make a directory and its parents; returns the directories that got a new name in them."""
         changed: list[str] = []
         missing: list[str] = []
         directory = path
@@ -175,21 +165,17 @@ class RealDisk:
         return changed
 
     def rename(self, source: str, target: str) -> None:
-        """Rename, replacing ``target``."""
         os.replace(source, target)
 
     def remove(self, path: str) -> None:
-        """Remove a file."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and what is in it."""
         with contextlib.suppress(FileNotFoundError):
             shutil.rmtree(path)
 
     def sync_dir(self, path: str) -> None:
-        """Make the names in a directory durable."""
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
@@ -197,7 +183,7 @@ class RealDisk:
             os.close(fd)
 
     def sync_all(self, path: str) -> bool:
-        """With syncfs, which Linux alone has. It waits until all is on disk, and reports errors since Linux 5.8.
+        """With syncfs, which only Linux has. It waits until everything is on disk, and reports errors since Linux 5.8.
 
         Not on FUSE: there the kernel reports success without asking the file system.
         """
@@ -213,11 +199,9 @@ class RealDisk:
             os.close(fd)
 
     def size(self, path: str) -> int:
-        """Size of a file."""
         return os.stat(path).st_size
 
     def free_bytes(self, path: str) -> int:
-        """Room left for this process."""
         status = os.statvfs(path)
         return status.f_bavail * status.f_frsize
 

@@ -1,9 +1,9 @@
 """Group commit: many appends share one fdatasync, off the event loop.
 
-While a sync runs in a thread, everything that is written meanwhile waits for the following one, so the throughput of
-synced appends is bound by the loop and not by the disk. A log is in at most one running sync; logs sync side by side in
-a few threads, because the file system's journal commits them together. What nobody waits for is synced within
-:data:`_LATE_SECONDS`: the disk is for those who wait.
+While a sync runs in a thread, everything that is written in the meantime waits for the next one, so the throughput of
+synced appends is limited by the event loop and not by the disk. A log has at most one running sync; logs sync in parallel in
+a few threads, because the file system's journal commits them together. Appends without a waiting client are synced within
+:data:`_LATE_SECONDS`, so that others have the disk first.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ class GroupCommit:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, flush: Flush, threads: int, executor: Executor | None = None
     ) -> None:
-        """``executor`` is where syncs run, if not in threads of its own."""
+        """Syncs run in ``executor``; without one, in threads that are started here."""
         self._loop = loop
         self._sync = flush is Flush.SYNC
         self.turn = Turn(loop, self._written)
         self._pool = executor or ThreadPoolExecutor(max_workers=threads, thread_name_prefix="penstock-sync")
-        # In the order in which they came, where they are gone through: the same appends are then the same syncs.
+        # Dicts, where the order matters: the same appends must lead to the same syncs.
         self._running: dict[Flushable, None] = {}
         self._waiting: set[Flushable] = set()
         self._unhurried: set[Flushable] = set()
@@ -39,8 +39,8 @@ class GroupCommit:
         self._idle: list[asyncio.Future[None]] = []
         self._rounds: list[tuple[dict[Flushable, int], asyncio.Future[None]]] = []
         self.on_synced: Callable[[float, bool], None] = lambda _seconds, _failed: None
-        """Told how long each sync took, on the event loop, and whether it failed."""
-        # Called on every append: no step in between.
+        """Called on the event loop with the duration of each sync, and whether it failed."""
+        # Called on every append: without a call in between.
         self.dirty = self.turn.write
         self.unhurried = self._unhurried.add
         self.gather = self.turn.gather
@@ -65,7 +65,7 @@ class GroupCommit:
             self.sync_soon(target)
 
     def sync_soon(self, target: Flushable) -> None:
-        """Sync all that is written now; with a sync under way, the next one begins right behind it."""
+        """Sync everything written so far; if a sync is running, the next one begins immediately after it."""
         self._late.pop(target, None)
         if target in self._running:
             self._waiting.add(target)
@@ -106,7 +106,7 @@ class GroupCommit:
                     future.set_result(None)
 
     async def drain(self) -> None:
-        """Return once no sync is running or due. The caller has stopped appending."""
+        """Return when no sync is running or due. The caller has stopped appending."""
         self._sync_late()
         while self._running or self._waiting:
             future: asyncio.Future[None] = self._loop.create_future()
@@ -114,7 +114,7 @@ class GroupCommit:
             await future
 
     async def finish_round(self) -> None:
-        """Return once every sync that is running or due now has ended; under load there are always others by then."""
+        """Return when every sync that is running or due now has ended. Under load there are always later ones."""
         left = {target: 2 if target in self._waiting else 1 for target in self._running}
         if not left:
             return

@@ -1,8 +1,8 @@
-"""How the process takes and gives back memory.
+"""How the process allocates and frees memory.
 
-A fetch answers with a buffer of up to some megabytes that lives for a moment. By default glibc maps such a buffer from the
-kernel and gives it back at once, so every page of it is touched for the first time again and again, and that costs more than
-reading the file (docs/decisions/0008-keep-freed-memory.md).
+A fetch response is a short-lived buffer of up to some megabytes. By default glibc maps such a buffer from the kernel and
+returns it immediately, so every page is a new page each time, which costs more than reading the file
+(docs/decisions/0008-keep-freed-memory.md).
 """
 
 import ctypes
@@ -15,14 +15,14 @@ _M_TOP_PAD: Final = -2
 _M_MMAP_THRESHOLD: Final = -3
 
 MAP_BYTES_MIN: Final = 32 * MIB
-"""Smaller buffers come from the heap; the most that glibc allows."""
+"""Smaller buffers come from the heap; the maximum that glibc allows."""
 KEPT_BYTES_MAX: Final = 64 * MIB
 """Free memory at the end of the heap that is kept for the next buffers."""
 TOP_PAD_BYTES: Final = 1 * MIB
 
 
 def keep_freed_memory() -> bool:
-    """Let the allocator keep large freed buffers; False where the C library cannot be told so."""
+    """Let the allocator keep large freed buffers; False if the C library does not support it."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

@@ -1,7 +1,7 @@
-"""Calls the rules that work by the clock (``Broker.timed``) when something of theirs is due.
+"""Calls the rules that work by the clock (``Broker.timed``) when one of their deadlines is due.
 
-One timer of the event loop is set for the earliest time of all. A deadline that moves before it moves the timer (``Broker.wake_at``), so
-each is met within a millisecond while the loop is idle.
+One timer of the event loop is set for the earliest deadline. A new earlier deadline moves the timer (``Broker.wake_at``), so
+each is met within a millisecond if the event loop is idle.
 """
 
 import asyncio
@@ -14,9 +14,9 @@ from penstock.ports import Timed
 logger = logging.getLogger("penstock.ticker")
 
 _PIECE_MS: Final = 5
-"""The pause before rules with work left over do the next piece: clients have the event loop in between."""
+"""The pause before rules continue with remaining work: clients have the event loop in between."""
 _TICK_MS_MAX: Final = 100
-"""The longest pause, for what may be due sooner without a call of ``wake_at``: wall time that was set forward, retries."""
+"""The longest pause, for deadlines that can move without a call of ``wake_at``: wall time that was set forward, retries."""
 
 
 class Ticker:
@@ -29,12 +29,12 @@ class Ticker:
         self._at_ms: float = 0
 
     def start(self) -> None:
-        """Begin."""
+        """Set the first timer."""
         self._broker.on_sooner = self._wake_at
         self._set(self._broker.clock.monotonic_ms() + _PIECE_MS)
 
     def stop(self) -> None:
-        """Call nothing from now on."""
+        """Cancel the timer."""
         self._at_ms = 0
         if self._timer is not None:
             self._timer.cancel()
@@ -42,14 +42,14 @@ class Ticker:
 
     def _set(self, at_ms: int) -> None:
         self._at_ms = at_ms
-        # Never early: the clock's milliseconds are whole ones, rounded down.
+        # Never early: the clock's milliseconds are rounded down.
         self._timer = self._loop.call_later(max(at_ms - self._broker.clock.monotonic_ms(), 0) / 1000, self._tick)
 
     def _wake_at(self, at_ms: int) -> None:
         if at_ms >= self._at_ms:
             return
         if self._timer is None:
-            # In the middle of a tick, which sets the timer at its end.
+            # During a tick, which sets the timer at its end.
             self._at_ms = at_ms
         else:
             self._timer.cancel()
@@ -58,14 +58,14 @@ class Ticker:
     def _tick(self) -> None:
         self._timer, self._at_ms = None, float("inf")
         due: list[float | None] = [self._tick_one(rules) for rules in self._broker.timed]
-        # What was set during the tick counts, although its rules may have had their turn before.
+        # Including deadlines that were set during the tick, perhaps after their rules were called.
         due.append(self._at_ms)
         now_ms = self._broker.clock.monotonic_ms()
         times = [at_ms if at_ms > now_ms else now_ms + _PIECE_MS for at_ms in due if at_ms is not None]
         self._set(int(min(now_ms + _TICK_MS_MAX, *times)))
 
     def _tick_one(self, rules: Timed) -> int | None:
-        """Let these rules do what is due; returns when they have more to do."""
+        """Call these rules if their deadline is due; returns their next deadline."""
         clock = self._broker.clock
         try:
             due_ms = rules.next_deadline_ms()

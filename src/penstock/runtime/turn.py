@@ -1,8 +1,8 @@
-"""The end of the event loop's turn: one write per touched log, one look per woken reader, one send per touched connection.
+"""The end of the event loop's turn: one write per changed log, one read per woken reader, one send per connection.
 
-Requests that arrive in one turn are applied at once and only noted here. When all of them have been, ``call_soon`` brings
-us back: first those who collected changes over the turn append them; then the gathered appends go to the operating system,
-which lets answers and waiting readers become ready; then readers look; then answers leave. The cost of a system call is so shared by all requests of the turn.
+Requests that arrive in one turn are applied immediately, and only noted here. After all of them ``call_soon`` runs the end of
+the turn: first changes that were collected over the turn are appended; then the collected appends are written, which completes
+responses and wakes readers; then readers read; then responses are sent. So all requests of the turn share the system calls.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ Action = Callable[[], None]
 
 
 class Turn:
-    """Collects what the end of this turn has to do. Nothing is collected twice: callers keep a flag of their own."""
+    """Collects what the end of this turn has to do. Callers make sure that nothing is collected twice."""
 
     __slots__ = ("_gatherers", "_lookers", "_loop", "_scheduled", "_senders", "_targets", "_written")
 
@@ -32,25 +32,23 @@ class Turn:
         self._senders: list[Action] = []
 
     def write(self, target: Flushable) -> None:
-        """``target`` has gathered appends."""
+        """Write the appends of ``target``."""
         self._targets[target] = None
         if not self._scheduled:
             self._schedule()
 
     def gather(self, action: Action) -> None:
-        """Somebody has changes to append before this turn is written."""
+        """Call ``action`` before this turn is written: it appends collected changes."""
         self._gatherers.append(action)
         if not self._scheduled:
             self._schedule()
 
     def look(self, action: Action) -> None:
-        """A reader was woken and wants to look once all is written."""
         self._lookers.append(action)
         if not self._scheduled:
             self._schedule()
 
     def send(self, action: Action) -> None:
-        """A connection has answers."""
         self._senders.append(action)
         if not self._scheduled:
             self._schedule()
@@ -68,7 +66,7 @@ class Turn:
                 try:
                     target.write_pending()
                 except PenstockError as error:
-                    # Whoever waited for these appends has been told by the log itself.
+                    # The log itself has reported the failure to those that wait for these appends.
                     logger.warning("%s", error.text)
                 except Exception:
                     logger.exception("a log failed to write; the others are not affected")
@@ -81,7 +79,7 @@ class Turn:
                     look()
                 except Exception:
                     logger.exception("a reader failed; the others are not affected")
-        # Only now: what the steps above scheduled has been done in this very pass.
+        # Only now: what the steps above scheduled was done in the same pass.
         self._scheduled = False
         senders, self._senders = self._senders, []
         for send in senders:
@@ -89,7 +87,7 @@ class Turn:
                 send()
             except Exception:
                 logger.exception("a connection failed to send; the others are not affected")
-        # Changes that the steps above brought about wait for the next turn, so that connections get theirs in between.
+        # Changes that the steps above caused wait for the next turn, so that connections can be read in between.
         if self._targets or self._lookers or self._gatherers:
             self._schedule()
 
