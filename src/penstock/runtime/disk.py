@@ -207,7 +207,7 @@ class RealDisk:
 
 
 def _is_fuse(fd: int) -> bool:
-    """Whether the file is on FUSE, or on a file system that does not say what it is."""
+    """Whether the file is on FUSE, or on an unknown file system."""
     status = ctypes.create_string_buffer(_STATFS_BYTES)
     if _fstatfs is None or _fstatfs(fd, status) != 0:
         return True

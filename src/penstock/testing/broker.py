@@ -1,10 +1,10 @@
-"""A broker in the test's own process: its own thread, its own event loop, a free port, a folder that the test owns.
+"""A broker in the test process: with its own thread and event loop, a free port, and a directory of the test.
 
-Nothing is faked: clients connect over TCP and records are written to files. It differs from ``penstock serve`` in its
-defaults alone, which are :data:`TEST_SETTINGS`.
+Nothing is faked: clients connect over TCP and records are written to files. It differs from ``penstock serve`` only in its
+defaults, :data:`TEST_SETTINGS`.
 
-Invariant: ``start`` returns once connections are accepted, and ``stop`` once every file is closed, so that a test can
-start the next broker on the same folder at once.
+Invariant: ``start`` returns when connections are accepted, and ``stop`` when every file is closed, so that a test can
+start the next broker on the same directory immediately.
 """
 
 import asyncio
@@ -23,11 +23,11 @@ TEST_SETTINGS: Final[Mapping[str, object]] = {
     "listeners.http": "off",
     "listeners.tcp": "off",
     "listeners.grpc": "off",
-    # A test ends before a power failure would matter, and a group of one should not wait for others.
+    # Power failures do not matter to most tests, and a group of one should not wait for others.
     "log.flush": "os",
     "groups.initial_rebalance_delay_ms": 0,
     "groups.session_timeout_ms_min": 100,
-    # A quarter of the files to open: this is most of what starting a group costs.
+    # A quarter of the files to open, which is most of the cost of starting a group.
     "groups.offsets_topic_partitions": 4,
 }
 
@@ -36,7 +36,7 @@ STOP_SECONDS_MAX: Final = 20.0
 
 
 class BrokerThread:
-    """One broker. ``settings`` go by their path in the configuration: ``{"topics.auto_create": False}``."""
+    """One broker. ``settings`` are keyed by their path in the configuration: ``{"topics.auto_create": False}``."""
 
     def __init__(self, data_dir: Path, settings: Mapping[str, object] | None = None) -> None:
         self.data_dir = data_dir
@@ -55,7 +55,7 @@ class BrokerThread:
     def address(self, listener: str) -> str:
         """``HOST:PORT`` of a listener: kafka, http, tcp or grpc."""
         if listener not in self._addresses:
-            raise RuntimeError(f"the broker has no {listener} address: it is not running, or the listener is off")
+            raise RuntimeError(f"The broker has no {listener} address: it is not running, or the listener is off")
         return self._addresses[listener]
 
     @property
@@ -64,7 +64,7 @@ class BrokerThread:
         return self._thread is not None
 
     def start(self) -> Self:
-        """Return once it accepts connections; whatever kept it from starting is raised here."""
+        """Return when it accepts connections. Raises the error if it cannot start."""
         if self._thread is not None:
             return self
         ready = threading.Event()
@@ -73,7 +73,7 @@ class BrokerThread:
         self._thread = threading.Thread(target=self._run, args=(settings, ready), name="penstock", daemon=True)
         self._thread.start()
         if not ready.wait(START_SECONDS_MAX):
-            raise TimeoutError(f"the broker on {self.data_dir} was not ready after {START_SECONDS_MAX:.0f} s")
+            raise TimeoutError(f"The broker on {self.data_dir} was not ready after {START_SECONDS_MAX:.0f} s")
         if self._failed():
             self._thread.join()
             self._thread = None
@@ -90,11 +90,11 @@ class BrokerThread:
         self._loop.call_soon_threadsafe(self._stopping.set)
         thread.join(STOP_SECONDS_MAX)
         if thread.is_alive():
-            raise TimeoutError(f"the broker on {self.data_dir} did not stop within {STOP_SECONDS_MAX:.0f} s")
+            raise TimeoutError(f"The broker on {self.data_dir} did not stop within {STOP_SECONDS_MAX:.0f} s")
         self._raise_failure()
 
     def restart(self) -> Self:
-        """Stop, and start again on the same folder and the same ports, so that clients find it again."""
+        """Stop, and start again on the same directory and ports, so that clients can reconnect."""
         self.stop()
         self._settings.update({f"listeners.{name}": address for name, address in self._addresses.items()})
         return self.start()
@@ -118,7 +118,7 @@ class BrokerThread:
         try:
             with asyncio.Runner(loop_factory=new_event_loop) as runner:
                 runner.run(self._serve(settings, ready))
-        except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that waits
+        except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
             self._failure = error
         finally:
             ready.set()
@@ -139,14 +139,14 @@ class BrokerThread:
 
 
 class BrokerFactory:
-    """Starts brokers on folders of their own and stops them all in the end."""
+    """Starts brokers on separate directories and stops them all in the end."""
 
     def __init__(self, new_folder: Callable[[], Path]) -> None:
         self._new_folder = new_folder
         self._started: list[BrokerThread] = []
 
     def __call__(self, settings: Mapping[str, object] | None = None, *, data_dir: Path | None = None) -> BrokerThread:
-        """A running broker, on ``data_dir`` or on a new folder."""
+        """A running broker, on ``data_dir`` or on a new directory."""
         broker = BrokerThread(data_dir or self._new_folder() / "data", settings).start()
         self._started.append(broker)
         return broker

@@ -1,11 +1,11 @@
-"""A disk in memory whose power can fail.
+"""A disk in memory with power failures.
 
-It keeps apart what a process sees and what would survive: the bytes of a file count after ``sync`` of the file, the names in a
-directory after ``sync_dir`` of it. :meth:`SimulatedDisk.lose_power` goes back to what survives, and of the rest keeps what a
-seeded random number generator picks, as real disks do: a part of the unsynced writes, the last of them torn, sometimes the new
-size with zeros in place of the bytes, and of the unsynced changes of names the first few or any: POSIX promises no order.
+It distinguishes what a process sees from what would survive: the bytes of a file survive after ``sync`` of the file, the names
+in a directory after ``sync_dir``. :meth:`SimulatedDisk.lose_power` restores what survives, and keeps a random part of the rest,
+as real disks do: some of the unsynced writes, the last of them incomplete, sometimes the new size with zeros instead of the
+bytes, and of the unsynced changes of names the first few or any, because POSIX guarantees no order.
 
-Faults can be ordered: a capacity (ENOSPC), a greatest file size (EFBIG, as RLIMIT_FSIZE), the next call of a kind failing.
+Faults can be scheduled: a capacity (ENOSPC), a maximum file size (EFBIG, as RLIMIT_FSIZE), a failure of the next call of a kind.
 """
 
 import errno
@@ -41,7 +41,7 @@ class _Directory:
 
 
 class SimulatedFile:
-    """An open file of a :class:`SimulatedDisk`."""
+    """A :class:`penstock.ports.File` of a :class:`SimulatedDisk`."""
 
     __slots__ = ("_boot", "_disk", "_inode", "_open")
 
@@ -54,17 +54,16 @@ class SimulatedFile:
 
     def _alive(self) -> _Inode:
         if not self._open or self._boot != self._disk.boots:
-            raise OSError(errno.EBADF, "the file is closed, or from before the power failed")
+            raise OSError(errno.EBADF, "The file is closed, or from before the power failed")
         return self._inode
 
     def pread(self, length: int, position: int) -> bytes:
-        """Bytes as the process sees them."""
         inode = self._alive()
         self._disk.meet_fault("pread")
         return bytes(inode.data[position : position + length])
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        """Write; when there is no room for all, a part is written before the error, as on a real disk."""
+        """Without enough space, a part is written before the error, as on a real disk."""
         inode = self._alive()
         self._disk.meet_fault("pwritev")
         data = b"".join(bytes(buffer) for buffer in buffers)
@@ -77,25 +76,21 @@ class SimulatedFile:
         return len(data)
 
     def sync(self) -> None:
-        """All that is written would now survive."""
         inode = self._alive()
         self._disk.meet_fault("sync")
         inode.synced = bytes(inode.data)
         inode.pending.clear()
 
     def truncate(self, size: int) -> None:
-        """Cut or extend with zeros."""
         inode = self._alive()
         self._disk.meet_fault("truncate")
         _resize(inode.data, size)
         inode.pending.append((size, None))
 
     def size(self) -> int:
-        """The size the process sees."""
         return len(self._alive().data)
 
     def close(self) -> None:
-        """Closing twice is harmless."""
         if self._open and self._boot == self._disk.boots:
             self._disk.open_files -= 1
         self._open = False
@@ -109,12 +104,12 @@ class SimulatedDisk:
         self._directories: dict[str, _Directory] = {"/": _Directory()}
         self._faults: dict[str, list[int]] = {}
         self.boots = 0
-        """Rises whenever the process ends or the power fails; files opened before are dead."""
+        """Increases whenever the process ends or the power fails; files opened before are invalid."""
         self.open_files = 0
         self.capacity_bytes: int | None = None
-        """Room for all files together; None for no limit."""
+        """Space for all files together; None for no limit."""
         self.file_bytes_max: int | None = None
-        """The largest file a write may make; None for no limit."""
+        """Maximum size of a file; None for no limit."""
 
     # Faults.
 
@@ -123,24 +118,24 @@ class SimulatedDisk:
         self._faults.setdefault(operation, []).extend([code] * count)
 
     def meet_fault(self, operation: str) -> None:
-        """Raise what was ordered for this operation."""
+        """Raise the next scheduled error of this operation."""
         codes = self._faults.get(operation)
         if codes:
             code = codes.pop(0)
             raise OSError(code, os.strerror(code))
 
     def clear_faults(self) -> None:
-        """Forget what was ordered, and all limits."""
+        """Cancel all scheduled errors and limits."""
         self._faults.clear()
         self.capacity_bytes = self.file_bytes_max = None
 
     def end_process(self) -> None:
-        """The process that used the disk is killed: its files are closed, what it has written stays."""
+        """The process that used the disk is killed: its files are closed, written bytes stay."""
         self.boots += 1
         self.open_files = 0
 
     def lose_power(self, *, torn: bool = True) -> None:
-        """Go back to what survives. With ``torn`` a random part of what was not synced survives too."""
+        """Restore what survives. With ``torn`` a random part of what was not synced survives too."""
         self.end_process()
         for directory in self._directories.values():
             names = self._surviving_names(directory) if torn else directory.synced
@@ -155,7 +150,7 @@ class SimulatedDisk:
             inode.pending.clear()
 
     def _surviving_names(self, directory: _Directory) -> dict[str, _Inode | None]:
-        """The names after the first few of the changes, or after any of them that do not depend on one that is lost."""
+        """The names after the first few of the changes, or after any of them that do not depend on a lost one."""
         steps = self._random.randint(0, len(directory.pending))
         if self._random.random() < 0.5:
             return directory.pending[steps - 1] if steps else directory.synced
@@ -185,7 +180,7 @@ class SimulatedDisk:
                 kept = self._random.randint(0, len(written))
                 _apply(data, position, written[:kept])
                 if self._random.random() < 0.5:
-                    # The size arrived, the bytes did not.
+                    # Only the size was written.
                     _resize(data, max(len(data), position + len(written)))
         return bytes(data)
 
@@ -199,7 +194,7 @@ class SimulatedDisk:
         return list(found.values())
 
     def _drop_unreachable(self) -> None:
-        """Directories whose own name did not survive are gone with all in them."""
+        """Drop directories whose own name did not survive, with their contents."""
         for path in sorted(self._directories):
             if path == "/":
                 continue
@@ -212,7 +207,7 @@ class SimulatedDisk:
                 if inode is None and _join(path, name) not in self._directories:
                     self._directories[_join(path, name)] = _Directory()
 
-    # Room.
+    # Space.
 
     def bytes_that_fit(self, inode: _Inode, position: int, length: int) -> int:
         """How many of ``length`` bytes at ``position`` can be written."""
@@ -220,13 +215,12 @@ class SimulatedDisk:
         if self.file_bytes_max is not None:
             fits = min(fits, max(self.file_bytes_max - position, 0))
         if self.capacity_bytes is not None:
-            # Writing over bytes that are there takes no room.
+            # Overwriting existing bytes takes no space.
             free = self.capacity_bytes - sum(len(other.data) for other in self._inodes())
             fits = min(fits, max(len(inode.data) - position, 0) + max(free, 0))
         return fits
 
     def write(self, inode: _Inode, position: int, data: bytes) -> None:
-        """Put bytes where the process sees them."""
         if data:
             _apply(inode.data, position, data)
             inode.pending.append((position, data))
@@ -234,7 +228,6 @@ class SimulatedDisk:
     # The port.
 
     def open(self, path: str, *, create: bool = False) -> SimulatedFile:
-        """Open a file."""
         self.meet_fault("open")
         directory, name = self._parent(path)
         inode = directory.names.get(name)
@@ -248,12 +241,10 @@ class SimulatedDisk:
         return SimulatedFile(self, inode)
 
     def read_bytes(self, path: str) -> bytes:
-        """The whole of a file."""
         self.meet_fault("read_bytes")
         return bytes(self._inode(path).data)
 
     def write_atomic(self, path: str, data: Buffer, *, sync: bool = True) -> None:
-        """Replace a file."""
         self.meet_fault("write_atomic")
         directory, name = self._parent(path)
         inode = _Inode()
@@ -268,18 +259,15 @@ class SimulatedDisk:
             self._sync(directory)
 
     def exists(self, path: str) -> bool:
-        """Whether the name is there."""
         parent, name = _split(path)
         directory = self._directories.get(parent)
         return path == "/" or (directory is not None and name in directory.names)
 
     def listdir(self, path: str) -> list[str]:
-        """Names, sorted."""
         directory = self._directories.get(path)
         return [] if directory is None else sorted(directory.names)
 
     def make_dirs(self, path: str, *, sync: bool = True) -> list[str]:
-        """Make a directory and its parents."""
         if self.exists(path):
             return []
         self.meet_fault("make_dirs")
@@ -288,14 +276,13 @@ class SimulatedDisk:
         directory = self._directories[parent]
         directory.names[name] = None
         directory.changed()
-        # One that was removed or renamed may be there still, for it comes back when the power fails before that is synced.
+        # A removed or renamed one may still exist, because a power failure before the next sync restores it.
         self._directories.setdefault(path, _Directory())
         if sync:
             self._sync(directory)
         return [*changed, parent]
 
     def rename(self, source: str, target: str) -> None:
-        """Rename a file or a directory."""
         self.meet_fault("rename")
         from_directory, from_name = self._parent(source)
         to_directory, to_name = self._parent(target)
@@ -309,12 +296,11 @@ class SimulatedDisk:
         if inode is None:
             moved = {path: directory for path, directory in self._directories.items() if _is_within(path, source)}
             for path, directory in moved.items():
-                # The old name must still lead somewhere should the rename not survive.
+                # The old name must still exist if the rename does not survive.
                 self._directories[target + path[len(source) :]] = directory
                 self._directories[path] = _Directory(synced=dict(directory.synced), names={}, pending=[])
 
     def remove(self, path: str) -> None:
-        """Remove a file."""
         self.meet_fault("remove")
         parent, name = _split(path)
         directory = self._directories.get(parent)
@@ -322,7 +308,6 @@ class SimulatedDisk:
             directory.changed()
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory and all in it."""
         self.meet_fault("remove_tree")
         for directory_path in [found for found in self._directories if _is_within(found, path)]:
             self._directories[directory_path].names.clear()
@@ -334,7 +319,6 @@ class SimulatedDisk:
             directory.changed()
 
     def sync_dir(self, path: str) -> None:
-        """The names in a directory would now survive."""
         self.meet_fault("sync_dir")
         directory = self._directories.get(path)
         if directory is None:
@@ -342,7 +326,6 @@ class SimulatedDisk:
         self._sync(directory)
 
     def sync_all(self, path: str) -> bool:
-        """Everything would now survive, unless ``path`` is absent or a fault was ordered."""
         try:
             self.meet_fault("sync_all")
         except OSError:
@@ -357,17 +340,15 @@ class SimulatedDisk:
         return True
 
     def size(self, path: str) -> int:
-        """Size of a file."""
         return len(self._inode(path).data)
 
     def free_bytes(self, path: str) -> int:  # noqa: ARG002 - there is one file system
-        """Room left."""
         if self.capacity_bytes is None:
             return 2**62
         return max(self.capacity_bytes - sum(len(inode.data) for inode in self._inodes()), 0)
 
     def change(self, path: str, how: Callable[[bytearray], None]) -> None:
-        """Damage a file behind everyone's back: ``how`` gets its bytes, which are durable afterwards."""
+        """Damage a file: ``how`` changes its bytes, which are then durable."""
         inode = self._inode(path)
         how(inode.data)
         inode.synced = bytes(inode.data)
@@ -418,7 +399,7 @@ def _resize(data: bytearray, size: int) -> None:
 
 
 def _apply(data: bytearray, position: int, written: bytes | None) -> None:
-    """Do a write, or a truncate (``written`` is None, ``position`` the size)."""
+    """Apply a write, or a truncation (``written`` is None, ``position`` the size)."""
     if written is None:
         _resize(data, position)
         return

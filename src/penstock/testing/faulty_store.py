@@ -1,7 +1,7 @@
-"""A node's own, bad connection to a store that it shares: answers are lost, requests are lost, late or slow, changes are heard of late.
+"""A node's unreliable connection to a shared store: responses are lost, requests are lost, late or slow, events are delayed.
 
-Faults are ordered for the next transactions that touch a key, and happen in the order in which they were ordered. What is held back comes when the
-test says so, so that every race can be made to happen. Without an order everything goes through at once.
+Faults are scheduled for the next transactions that change a key, and happen in that order. The test decides when delayed calls
+and events continue, so that it can produce every race. Without a fault everything is passed on immediately.
 """
 
 import asyncio
@@ -26,18 +26,18 @@ from penstock.metadata.port import (
 
 
 class StoreFault(Enum):
-    """What becomes of one transaction."""
+    """What happens to one transaction."""
 
     ANSWER_LOST = auto()
-    """It happens, and the caller does not hear so."""
+    """It is applied, and the response is lost."""
     REQUEST_LOST = auto()
-    """It does not happen, and the caller does not hear so either."""
+    """It is not applied, and there is no response."""
     LATE = auto()
-    """The caller gives up; it happens, or fails its compares, at the next :meth:`FaultyStore.release`."""
+    """The caller gives up; it is applied, or fails its compares, at the next :meth:`FaultyStore.release`."""
     SLOW = auto()
-    """Nothing happens before the next :meth:`FaultyStore.release`; then all is well, and the caller has waited."""
+    """It is applied at the next :meth:`FaultyStore.release`, for which the caller waits."""
     ANSWER_SLOW = auto()
-    """It happens at once, and its answer comes at the next :meth:`FaultyStore.release`."""
+    """It is applied immediately, and the response arrives at the next :meth:`FaultyStore.release`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class _Order:
 
 
 class FaultyStore:
-    """A :class:`~penstock.metadata.port.SharedStore` that goes on to another one. Make one for each node."""
+    """A :class:`~penstock.metadata.port.SharedStore` that forwards to another one. Create one for each node."""
 
     def __init__(self, store: SharedStore) -> None:
         self._store = store
@@ -57,26 +57,26 @@ class FaultyStore:
         self._held: list[tuple[Subscriber, list[Event]]] | None = None
         self._met = asyncio.Event()
         self.is_down = False
-        """While it is, no call gets through, and nothing of it happens."""
+        """While it is, every call fails without an effect."""
         self.late_results: list[TxnResult] = []
-        """What became of those that were late."""
+        """The results of late transactions."""
         self.txns: list[tuple[tuple[Compare, ...], tuple[Operation, ...]]] = []
-        """Every transaction that was asked for, with its fault or without."""
+        """Every requested transaction, with or without a fault."""
 
-    # What a test orders.
+    # For the test.
 
     def order(self, *faults: StoreFault, touching: str = "") -> None:
-        """Let these happen to the next transactions that change a key with this prefix."""
+        """Schedule these for the next transactions that change a key with this prefix."""
         self._orders += [_Order(fault, touching) for fault in faults]
 
     async def met(self) -> None:
-        """Return once all faults that were ordered have begun."""
+        """Return when all scheduled faults have begun."""
         while self._orders:
             self._met.clear()
             await self._met.wait()
 
     async def release(self) -> None:
-        """Let happen what is late, and go on what is slow."""
+        """Apply late transactions, and let slow ones continue."""
         late, self._late = self._late, []
         for compares, operations in late:
             self.late_results.append(await self._store.txn(compares, operations))
@@ -84,11 +84,11 @@ class FaultyStore:
         self._slow = asyncio.Event()
 
     def hold_events(self) -> None:
-        """Changes happen from now on and are not heard of here; a transaction that makes one ends unknown."""
+        """From now on changes are applied without events here; the outcome of a transaction with changes is unknown."""
         self._held = self._held or []
 
     def let_events(self) -> None:
-        """Hear of all that happened meanwhile, in order."""
+        """Deliver the events that were held, in order."""
         held, self._held = self._held or [], None
         for subscriber, events in held:
             subscriber(events)
@@ -153,7 +153,7 @@ class FaultyStore:
         await self._store.revoke(lease)
 
     async def close(self) -> None:
-        """Nothing: the store is others' too."""
+        """Does nothing, because others use the store too."""
 
     def _check(self) -> None:
         if self.is_down:
@@ -169,4 +169,4 @@ class FaultyStore:
 
 
 def _unknown() -> PenstockError:
-    return UnknownOutcomeError(Reason.METADATA_UNAVAILABLE, "the store did not answer; this is a test's doing")
+    return UnknownOutcomeError(Reason.METADATA_UNAVAILABLE, "The store did not respond; a test caused this")

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def penstock_broker_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerFactory]:
-    """Start as many brokers as a test needs: ``penstock_broker_factory(topics={"auto_create": False})``.
+    """Start as many brokers as a test needs: ``penstock_broker_factory({"topics.auto_create": False})``.
 
-    Every broker that the factory started is stopped at the end of the run, whether or not the test stopped it.
+    All of them are stopped at the end of the run.
     """
     from penstock.testing.broker import BrokerFactory
 
@@ -31,5 +31,5 @@ def penstock_broker_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="session")
 def penstock_broker(penstock_broker_factory: BrokerFactory) -> BrokerThread:
-    """One broker for the whole run: use a topic name of its own in each test."""
+    """One broker for the whole run: use a separate topic name in each test."""
     return penstock_broker_factory()

@@ -1,7 +1,7 @@
-"""``penstock serve`` as a process of its own, for tests that kill it.
+"""``penstock serve`` as a separate process, for tests that kill it.
 
 Nothing waits by sleeping: ``start`` reads the ready line that the broker prints, ``stop`` waits for the process to end.
-What the broker logs goes to a file beside the data, kept over restarts, so that a failed test can show it.
+The broker's log goes to a file beside the data, which is kept over restarts, so that a failed test can show it.
 """
 
 import os
@@ -21,7 +21,7 @@ READY_PREFIX: Final = "penstock ready "
 
 
 class BrokerProcess:
-    """One ``penstock serve``. ``settings`` go by their path in the configuration: ``{"log.flush": "os"}``."""
+    """One ``penstock serve``. ``settings`` are keyed by their path in the configuration: ``{"log.flush": "os"}``."""
 
     def __init__(
         self,
@@ -53,16 +53,16 @@ class BrokerProcess:
     def pid(self) -> int:
         """The process id of the running broker."""
         if self._process is None:
-            raise RuntimeError("the broker is not running: call start() first")
+            raise RuntimeError("The broker is not running: call start() first")
         return self._process.pid
 
     @property
     def running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process is running."""
         return self._process is not None and self._process.poll() is None
 
     def command(self) -> list[str]:
-        """What is run."""
+        """The command line."""
         flags = [word for name, address in self._listen.items() for word in (f"--{name}", address)]
         return [
             sys.executable,
@@ -75,7 +75,7 @@ class BrokerProcess:
         ]
 
     def start(self) -> Self:
-        """Return once it accepts connections; RuntimeError with its log when it does not get there."""
+        """Return when it accepts connections; RuntimeError with its log if it ends before that."""
         assert not self.running, "the broker is already running"
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
@@ -89,12 +89,12 @@ class BrokerProcess:
         words = line.removeprefix(READY_PREFIX).split()
         pairs = dict(word.partition("=")[::2] for word in words)
         self.addresses = {name: address for name, address in pairs.items() if address != "off"}
-        # A restart takes the same ports, so that clients find it again.
+        # A restart uses the same ports, so that clients can reconnect.
         self._listen.update(self.addresses)
         return self
 
     def kill(self) -> None:
-        """SIGKILL: nothing is flushed, nobody is told."""
+        """SIGKILL: nothing is flushed, and clients are not notified."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -104,21 +104,21 @@ class BrokerProcess:
         process.stdout.close()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal and do not wait."""
+        """Send a signal without waiting."""
         os.kill(self.pid, number)
 
     def pause(self) -> None:
-        """SIGSTOP, and return once no thread of it runs: as a machine that stands still. ``kill`` ends it."""
+        """SIGSTOP, and return when all threads have stopped, as on a machine that is suspended. ``kill`` ends it."""
         self.signal(signal.SIGSTOP)
         deadline = time.monotonic() + STOP_SECONDS_MAX
         tasks = Path(f"/proc/{self.pid}/task")
-        # The state is the first letter behind the name, which stands in parentheses. T: stopped.
+        # The state is the first letter after the name in parentheses. T: stopped.
         while any((task / "stat").read_text().rpartition(")")[2].split()[0] != "T" for task in tasks.iterdir()):
             if time.monotonic() > deadline:
-                raise TimeoutError("the broker's threads did not stop")
+                raise TimeoutError("The broker's threads did not stop")
 
     def wait(self, seconds: float = STOP_SECONDS_MAX) -> int:
-        """The exit code, once the process has ended."""
+        """Wait for the end of the process; returns its exit code."""
         assert self._process is not None
         code = self._process.wait(seconds)
         assert self._process.stdout is not None
@@ -127,17 +127,17 @@ class BrokerProcess:
         return code
 
     def stop(self) -> int:
-        """SIGTERM; the exit code."""
+        """SIGTERM; returns the exit code."""
         self.signal(signal.SIGTERM)
         return self.wait()
 
     def restart(self) -> Self:
-        """Kill it and start it again on the same folder and ports."""
+        """Kill it and start it again on the same directory and ports."""
         self.kill()
         return self.start()
 
     def log_text(self) -> str:
-        """All that it has logged, over all its starts."""
+        """Its log, over all its starts."""
         return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
 
     def __enter__(self) -> Self:
@@ -157,13 +157,13 @@ class BrokerProcess:
             selector.register(out, selectors.EVENT_READ)
             while b"\n" not in text:
                 if not selector.select(max(0.0, deadline - time.monotonic())):
-                    raise TimeoutError(f"no ready line after {READY_SECONDS_MAX:.0f} s; its log:\n{self.log_text()}")
+                    raise TimeoutError(f"No ready line after {READY_SECONDS_MAX:.0f} s; its log:\n{self.log_text()}")
                 piece = os.read(out, 4096)
                 if not piece:
                     code = self._process.wait(STOP_SECONDS_MAX)
-                    raise RuntimeError(f"penstock serve ended with exit code {code}; its log:\n{self.log_text()}")
+                    raise RuntimeError(f"The broker ended with exit code {code}; its log:\n{self.log_text()}")
                 text += piece
         line = text.decode().splitlines()[0]
         if not line.startswith(READY_PREFIX):
-            raise RuntimeError(f"the first line on stdout is not the ready line: {line!r}")
+            raise RuntimeError(f"The first line on stdout is not the ready line: {line!r}")
         return line

@@ -1,5 +1,5 @@
-"""A whole cluster in one process, on a clock, a network, disks and a metadata store that a seed decides about.
+"""A whole cluster in one process, with a clock, a network, disks and a metadata store that are driven by a seed.
 
-Everything that runs is the real thing: brokers, controllers, coordinators, gateways, the connections between nodes. What is simulated is the
-world: ``loop.py`` is the event loop and the processes on it, ``network.py`` what is between them. The same seed is the same history.
+Brokers, controllers, coordinators, gateways and the connections between nodes are the real code. The environment is simulated:
+``loop.py`` has the event loop and the processes on it, ``network.py`` the network. The same seed produces the same history.
 """

@@ -1,4 +1,4 @@
-"""``python -m penstock.testing.simulation 1-200``: run seeds, and say which do not hold. ``-v`` shows every event of a seed."""
+"""``python -m penstock.testing.simulation 1-200``: run seeds, and report which fail. ``-v`` shows every event of a seed."""
 
 import argparse
 import signal
@@ -16,7 +16,7 @@ _INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run them all; 1 when one does not hold."""
+    """Run them all; returns 1 if one fails."""
     parser = argparse.ArgumentParser(prog="make simulate SEEDS=", description="Run simulated clusters, one per seed.")
     parser.add_argument("seeds", type=_seeds, help="7, 1-200 or 3,5,10-20")
     parser.add_argument("-v", "--verbose", action="store_true", help="print every event; runs one seed at a time")
@@ -56,7 +56,7 @@ def _verbose(seeds: Sequence[int]) -> Iterator[Report]:
 
 
 def report_all(seeds: Sequence[int], reports: Iterator[Report]) -> int:
-    """Print each as it comes, then the sum: which do not hold, or where to continue."""
+    """Print each report, then a summary: which failed, or where to continue."""
     began = time.monotonic()
     done = 0
     bad: list[int] = []

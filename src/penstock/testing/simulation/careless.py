@@ -1,56 +1,37 @@
-"""Producers that do not wait for followers (acks=1), or for anybody (acks=0). They send everything once.
+"""Producers that do not wait for followers (acks=1), or for any response (acks=0). They send everything once.
 
-What they were told is no promise: what the leader has written may be lost with it. What is kept is where the leader said that it is, and there once, and in the
-order in which it was sent over one connection.
+Their acknowledgements are no guarantee: what only the leader has written may be lost with it. Records that are kept are at the
+acknowledged offset, only once, and in the order in which they were sent over one connection.
 """
 
 import asyncio
 from random import Random
-from typing import Final
 
-from penstock.testing.simulation.clients import builder_of, produce_request, values_to_send
+from penstock.testing.simulation.clients import PartitionClient, builder_of, produce_request, values_to_send
 from penstock.testing.simulation.history import History, TopicPartition
-from penstock.testing.simulation.wire_client import Bootstrap, KafkaLink, Lost, linked
+from penstock.testing.simulation.wire_client import Bootstrap, KafkaLink
 from penstock.wire.kafka.apis import ApiKey
 
-_BACKOFF_SECONDS: Final = 0.1
 
-
-class CarelessProducer:
-    """Sends to one partition until it is told to finish. ``acks`` is 0 or 1."""
+class CarelessProducer(PartitionClient):
+    """Sends to one partition until it is finished. ``acks`` is 0 or 1."""
 
     def __init__(
         self, name: str, place: TopicPartition, bootstrap: Bootstrap, history: History, random: Random, acks: int
     ) -> None:
-        self.name: Final = name
-        self.place: Final = place
-        self._bootstrap = bootstrap
-        self._history = history
-        self._random = random
+        super().__init__(name, place, bootstrap, history, random)
         self._acks = acks
         self._number = 0
         self._connections = 0
-        self._is_finishing = False
-
-    def finish(self) -> None:
-        """Send no more."""
-        self._is_finishing = True
 
     async def run(self, pause_seconds: float) -> None:
         """Produce."""
         while not self._is_finishing:
-            try:
-                address = await self._bootstrap.leader(self.place)
-                if address is not None:
-                    async with linked(address) as link:
-                        self._connections += 1
-                        await self._send(link, pause_seconds)
-            except Lost as lost:
-                self._history.note("lost", self.name, lost)
-            await asyncio.sleep(_BACKOFF_SECONDS)
+            await self._at_leader(lambda link: self._send(link, pause_seconds))
 
     async def _send(self, link: KafkaLink, pause_seconds: float) -> None:
-        """Until something fails: what is sent over another connection may arrive before it."""
+        """Until something fails: records sent over another connection may arrive before."""
+        self._connections += 1
         name = f"{self.name}.{self._connections}"
         while not self._is_finishing:
             values = values_to_send(name, self._number, self._random)

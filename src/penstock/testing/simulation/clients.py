@@ -1,8 +1,8 @@
-"""Producers and readers of a simulated cluster. They behave as Kafka's do: idempotent, five requests under way, everything tried again in its order."""
+"""Producers and readers of a simulated cluster. They behave as Kafka's: idempotent, five requests in flight, retries in order."""
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
@@ -32,7 +32,7 @@ FETCH_BY_ID_VERSION: Final = 13
 INIT_VERSION: Final = 4
 IN_FLIGHT_MAX: Final = 5
 _TIMEOUT_MS: Final = 3_000
-_BACKOFF_SECONDS: Final = 0.1
+BACKOFF_SECONDS: Final = 0.1
 _OUT_OF_ORDER: Final = CODES[Reason.OUT_OF_ORDER_SEQUENCE]
 _DUPLICATE: Final = CODES[Reason.DUPLICATE_SEQUENCE]
 _OUT_OF_RANGE: Final = CODES[Reason.OFFSET_OUT_OF_RANGE]
@@ -43,11 +43,11 @@ _FATAL: Final = {
     CODES[Reason.INVALID_RECORD]: "calls a batch invalid",
     CODES[Reason.UNKNOWN]: "has failed",
 }
-"""Answers that a producer never gets which does all as it should."""
+"""Errors that a correct producer never receives."""
 
 
 class Batch(NamedTuple):
-    """What is sent at once."""
+    """Records that are sent together."""
 
     number: int
     """How many batches were made before it."""
@@ -62,8 +62,8 @@ class _UnderWay(NamedTuple):
     until: float
 
 
-class SimulatedProducer:
-    """Sends to one partition until it is told to finish. acks=all, idempotent."""
+class PartitionClient:
+    """A client of one partition that works until it is finished."""
 
     def __init__(
         self, name: str, place: TopicPartition, bootstrap: Bootstrap, history: History, random: Random
@@ -73,16 +73,40 @@ class SimulatedProducer:
         self._bootstrap = bootstrap
         self._history = history
         self._random = random
+        self._is_finishing = False
+
+    def finish(self) -> None:
+        """Begin nothing new."""
+        self._is_finishing = True
+
+    async def _at_leader(self, work: Callable[[KafkaLink], Awaitable[None]]) -> None:
+        """Work over a connection to the leader, if there is one; then pause."""
+        try:
+            address = await self._bootstrap.leader(self.place)
+            if address is not None:
+                async with linked(address) as link:
+                    await work(link)
+        except Lost as lost:
+            self._history.note("lost", self.name, lost)
+        await asyncio.sleep(BACKOFF_SECONDS)
+
+
+class SimulatedProducer(PartitionClient):
+    """Sends to one partition until it is finished. acks=all, idempotent."""
+
+    def __init__(
+        self, name: str, place: TopicPartition, bootstrap: Bootstrap, history: History, random: Random
+    ) -> None:
+        super().__init__(name, place, bootstrap, history, random)
         self._id = -1
         self._sequence = 0
         self._unacknowledged: deque[Batch] = deque()
         self._woken = asyncio.Event()
-        self._is_finishing = False
         self.is_done = False
+        """Whether it is finished and everything is acknowledged."""
 
     def finish(self) -> None:
-        """Make no more; it is done when all is acknowledged."""
-        self._is_finishing = True
+        super().finish()
         self._woken.set()
 
     async def run(self, pause_seconds: float) -> None:
@@ -91,17 +115,10 @@ class SimulatedProducer:
             try:
                 await self._init()
             except Lost:
-                await asyncio.sleep(_BACKOFF_SECONDS)
+                await asyncio.sleep(BACKOFF_SECONDS)
         making = asyncio.create_task(self._make(pause_seconds))
         while not (self._is_finishing and not self._unacknowledged):
-            try:
-                address = await self._bootstrap.leader(self.place)
-                if address is not None:
-                    async with linked(address) as link:
-                        await self._send(link)
-            except Lost as lost:
-                self._history.note("lost", self.name, lost)
-            await asyncio.sleep(_BACKOFF_SECONDS)
+            await self._at_leader(self._send)
         making.cancel()
         self.is_done = True
 
@@ -109,7 +126,7 @@ class SimulatedProducer:
         request = InitProducerIdRequest(None, 60_000)
         answer = await self._bootstrap.ask(ApiKey.INIT_PRODUCER_ID, INIT_VERSION, request)
         if answer.error_code:
-            raise Lost(f"error {answer.error_code}")
+            raise Lost(f"Error {answer.error_code}")
         self._id = answer.producer_id
         self._history.note("producer id", self.name, self._id)
 
@@ -130,14 +147,14 @@ class SimulatedProducer:
             await asyncio.sleep(self._random.random() * 2 * pause_seconds)
 
     async def _send(self, link: KafkaLink) -> None:
-        """Everything that is not acknowledged, in order, until something fails."""
+        """Send everything that is not acknowledged, in order, until something fails."""
         loop = asyncio.get_running_loop()
         under_way: deque[_UnderWay] = deque()
         last = -1
         while True:
             for batch in self._unacknowledged:
-                # A leader recognizes only the last few batches as duplicates. So nothing is sent so far past one that may have to be repeated,
-                # even when batches in between are acknowledged.
+                # A leader recognizes only the last few batches as duplicates. So no batch is sent so far after one that may have to be
+                # repeated, even if batches in between are acknowledged.
                 if batch.sequence > last and batch.number - self._unacknowledged[0].number < IN_FLIGHT_MAX:
                     answer = link.post(ApiKey.PRODUCE, *produce_request(self.place, self._bootstrap, batch.data, -1))
                     answer.add_done_callback(lambda _: self._woken.set())
@@ -184,7 +201,7 @@ class SimulatedProducer:
 
 
 class SimulatedReader:
-    """Follows one partition from its beginning. With a rack it reads from a follower there, when the leader sends it to one."""
+    """Reads one partition from its beginning. With a rack it reads from a follower there, if the leader redirects it to one."""
 
     def __init__(
         self, name: str, place: TopicPartition, bootstrap: Bootstrap, history: History, rack: str = ""
@@ -195,13 +212,13 @@ class SimulatedReader:
         self._history = history
         self._rack = rack
         self._sent_to: Address | None = None
-        """The follower that it was told to read from."""
+        """The follower that the leader redirected it to."""
         self.offset = 0
-        """What it reads next."""
+        """The next offset to read."""
         self._connections = 0
 
     async def run(self) -> None:
-        """Read on and on."""
+        """Read forever."""
         while True:
             try:
                 address = await self._bootstrap.leader(self.place)
@@ -212,7 +229,7 @@ class SimulatedReader:
                         await self._read_from(follower, is_leader=False)
             except Lost:
                 pass
-            await asyncio.sleep(_BACKOFF_SECONDS)
+            await asyncio.sleep(BACKOFF_SECONDS)
 
     async def _read_from(self, address: Address, *, is_leader: bool = True) -> None:
         async with linked(address) as link:
@@ -254,12 +271,12 @@ class SimulatedReader:
 
 
 def values_to_send(name: str, number: int, random: Random) -> list[bytes]:
-    """What a producer sends next, at once."""
+    """The next records of a producer."""
     return [f"{name}-{number + each:06d}".encode() for each in range(random.choice((1, 1, 1, 3)))]
 
 
 def builder_of(values: Sequence[bytes]) -> BatchBuilder:
-    """A batch of them, to be built."""
+    """A builder with these records."""
     builder = BatchBuilder()
     for value in values:
         builder.add(1_750_000_000_000, None, value)
@@ -267,7 +284,7 @@ def builder_of(values: Sequence[bytes]) -> BatchBuilder:
 
 
 def produce_request(place: TopicPartition, bootstrap: Bootstrap, data: bytes, acks: int) -> tuple[int, ProduceRequest]:
-    """A batch for a partition, in the version that names the topic as the bootstrap does."""
+    """A produce request for a partition, with the topic's name or id, as the bootstrap uses it."""
     partition = ProduceRequestPartition(index=place.partition, records=bytearray(data))
     topic = ProduceRequestTopic(bootstrap.topic_id, place.topic, [partition])
     version = PRODUCE_BY_ID_VERSION if bootstrap.is_by_id else PRODUCE_VERSION
@@ -275,7 +292,7 @@ def produce_request(place: TopicPartition, bootstrap: Bootstrap, data: bytes, ac
 
 
 def values_of(data: Any) -> list[tuple[int, bytes]]:
-    """The records of some batches, with their offsets."""
+    """The offsets and values of the records in some batches."""
     view = memoryview(data)
     found: list[tuple[int, bytes]] = []
     position = 0

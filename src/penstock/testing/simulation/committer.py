@@ -1,10 +1,11 @@
-"""A consumer group that commits ever greater offsets to whoever coordinates it, and asks at the end what is committed."""
+"""A consumer group that commits increasing offsets to its coordinator, and fetches the committed offset at the end."""
 
 import asyncio
 from random import Random
 from typing import Final
 
 from penstock.address import Address
+from penstock.testing.simulation.clients import BACKOFF_SECONDS, PartitionClient
 from penstock.testing.simulation.history import History, TopicPartition
 from penstock.testing.simulation.wire_client import Bootstrap, KafkaLink, Lost, linked
 from penstock.wire.kafka.apis import ApiKey
@@ -19,31 +20,23 @@ from penstock.wire.kafka.offset_fetch_generated import OffsetFetchRequest, Offse
 _FIND_VERSION: Final = 3
 _COMMIT_VERSION: Final = 8
 _FETCH_VERSION: Final = 7
-_BACKOFF_SECONDS: Final = 0.1
 
 
-class Committer:
-    """One group, for one partition. It is never unsure of what it committed last, unless an answer was lost."""
+class Committer(PartitionClient):
+    """One group, for one partition. It always knows what it committed last, unless a response was lost."""
 
     def __init__(
         self, group: str, place: TopicPartition, bootstrap: Bootstrap, history: History, random: Random
     ) -> None:
+        super().__init__(group, place, bootstrap, history, random)
         self.group: Final = group
-        self.place: Final = place
-        self._bootstrap = bootstrap
-        self._history = history
-        self._random = random
-        self._is_finishing = False
         self.acknowledged = 0
-        """The offset that was last known to be committed."""
+        """The last acknowledged offset."""
         self._sent = 0
         self._unanswered: set[int] = set()
-        """Commits that may still arrive, though their connection is gone: what they do is nobody's fault."""
+        """Commits that may still arrive, although their connection is lost."""
         self.is_done = False
-
-    def finish(self) -> None:
-        """Commit no more; it is done when it was told what is committed."""
-        self._is_finishing = True
+        """Whether it is finished and has fetched the committed offset."""
 
     async def run(self, pause_seconds: float) -> None:
         """Commit."""
@@ -55,7 +48,7 @@ class Committer:
                         await self._work(link, pause_seconds)
             except Lost:
                 self._unanswered.add(self._sent)
-            await asyncio.sleep(_BACKOFF_SECONDS)
+            await asyncio.sleep(BACKOFF_SECONDS)
 
     async def _find(self) -> Address | None:
         request = FindCoordinatorRequest(key=self.group, key_type=0)
@@ -79,7 +72,7 @@ class Committer:
         code = answer.topics[0].partitions[0].error_code
         self._history.note("committed", self.group, self.place, self._sent, code)
         if code:
-            # A coordinator that could not wait for its followers does not know either.
+            # The outcome is unknown if the coordinator could not wait for its followers.
             self._unanswered.add(self._sent)
             return False
         self.acknowledged = self._sent
@@ -97,6 +90,6 @@ class Committer:
         is_known = self.acknowledged <= found <= self._sent or (not self.acknowledged and found == -1)
         if not is_known and found not in self._unanswered:
             self._history.violate(
-                f"{self.group} was told that it had committed {self.acknowledged} for {self.place}, and {found} is committed"
+                f"{self.group} received an acknowledgement of offset {self.acknowledged} for {self.place}, but {found} is committed"
             )
         self.is_done = True

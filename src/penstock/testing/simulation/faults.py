@@ -1,12 +1,11 @@
-"""What goes wrong in a simulation, and when: a schedule that the seed decides about. Every fault has an end; some overlap.
+"""What goes wrong in a simulation, and when: a schedule from the seed. Every fault ends; some overlap.
 
-What operators ask for meanwhile (``operators.py``, ``mortal.py``) is in the same schedule.
+The requests of operators (``operators.py``, ``mortal.py``) are in the same schedule.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextvars import Context
-from enum import Enum
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,115 +18,55 @@ if TYPE_CHECKING:
     from penstock.testing.simulation.simulation import Simulation
 
 _JUMPS_MS: Final = (5_000, 120_000, 1_800_000, 10_800_000)
-"""A node whose clock is hours behind refuses records: they are too far in its future. Who sends them has to wait, or to find another leader."""
+"""A node whose clock is hours behind refuses records, because they are too far in its future. Producers must wait or find another leader."""
 _PARTITIONS_MAX: Final = 3
 
 
-class Fault(Enum):
-    """What can go wrong."""
-
-    KILL = "kill"
-    POWER = "power"
-    POWER_EVERYWHERE = "power everywhere"
-    PAUSE = "pause"
-    ISOLATE = "isolate"
-    CUT_ONE_WAY = "cut one way"
-    CUT_FROM_ETCD = "cut from etcd"
-    ETCD_DOWN = "etcd down"
-    METADATA_TROUBLE = "metadata trouble"
-    SLOW_NETWORK = "slow network"
-    SLOW_DISK = "slow disk"
-    BREAK_CONNECTIONS = "break connections"
-    JUMP_CLOCK = "jump clock"
-    STOP = "stop"
-    MOVE_LEADER = "move leader"
-    MOVE = "move"
-    ELECT = "elect"
-    DRAIN = "drain"
-    SETTINGS = "settings"
-    GROW = "grow"
-    MAKE_OR_DELETE = "make or delete"
-
-
-USUAL: Final[Mapping[Fault, int]] = {
-    Fault.KILL: 10,
-    Fault.POWER: 10,
-    Fault.POWER_EVERYWHERE: 2,
-    Fault.PAUSE: 10,
-    Fault.ISOLATE: 10,
-    Fault.CUT_ONE_WAY: 5,
-    Fault.CUT_FROM_ETCD: 6,
-    Fault.ETCD_DOWN: 3,
-    Fault.METADATA_TROUBLE: 8,
-    Fault.SLOW_NETWORK: 4,
-    Fault.SLOW_DISK: 4,
-    Fault.BREAK_CONNECTIONS: 6,
-    Fault.JUMP_CLOCK: 4,
-    Fault.STOP: 5,
-    Fault.MOVE_LEADER: 6,
-    Fault.MOVE: 8,
-    Fault.ELECT: 3,
-    Fault.DRAIN: 5,
-    Fault.SETTINGS: 5,
-    Fault.GROW: 1,
-    Fault.MAKE_OR_DELETE: 10,
-}
-"""How often, beside each other."""
-
-
 class Faults:
-    """Makes trouble, and ends it."""
+    """Causes faults, and ends them."""
 
-    def __init__(
-        self,
-        world: "Simulation",
-        random: Random,
-        weights: Mapping[Fault, int] | None = None,
-        pause_seconds: float | None = None,
-    ) -> None:
-        """Without ``weights`` and ``pause_seconds`` the seed decides about them: some runs are hectic, some are calm, each has its favourites."""
+    def __init__(self, world: "Simulation", random: Random) -> None:
+        """The seed decides about pauses and weights: some runs are hectic, some are calm, each prefers other faults."""
         self._world = world
         self._random = random
-        self._pause_seconds = pause_seconds or random.choice((0.3, 1.0, 1.0, 2.0, 4.0))
-        if weights is None:
-            weights = {fault: weight * random.choice((0, 1, 1, 3)) for fault, weight in USUAL.items()}
-            weights = weights if any(weights.values()) else USUAL
-        self._weights = weights
-        self._actions: Final[dict[Fault, Callable[[], None]]] = {
-            Fault.KILL: self._kill,
-            Fault.POWER: self._lose_power,
-            Fault.POWER_EVERYWHERE: self._lose_power_everywhere,
-            Fault.PAUSE: self._pause,
-            Fault.ISOLATE: self._isolate,
-            Fault.CUT_ONE_WAY: self._cut_one_way,
-            Fault.CUT_FROM_ETCD: self._cut_from_etcd,
-            Fault.ETCD_DOWN: self._etcd_down,
-            Fault.METADATA_TROUBLE: self._metadata_trouble,
-            Fault.SLOW_NETWORK: self._slow_network,
-            Fault.SLOW_DISK: self._slow_disk,
-            Fault.BREAK_CONNECTIONS: self._break_connections,
-            Fault.JUMP_CLOCK: self._jump_clock,
-            Fault.STOP: self._stop,
-            Fault.MOVE_LEADER: self._move_leader,
-            Fault.MOVE: self._move,
-            Fault.ELECT: self._elect,
-            Fault.DRAIN: self._drain,
-            Fault.SETTINGS: self._settings,
-            Fault.GROW: self._grow,
-            Fault.MAKE_OR_DELETE: self._make_or_delete,
+        self._pause_seconds = random.choice((0.3, 1.0, 1.0, 2.0, 4.0))
+        usual_weights: dict[Callable[[], None], int] = {
+            self._kill: 10,
+            self._lose_power: 10,
+            self._lose_power_everywhere: 2,
+            self._pause: 10,
+            self._isolate: 10,
+            self._cut_one_way: 5,
+            self._cut_from_etcd: 6,
+            self._etcd_down: 3,
+            self._metadata_trouble: 8,
+            self._slow_network: 4,
+            self._slow_disk: 4,
+            self._break_connections: 6,
+            self._jump_clock: 4,
+            self._stop: 5,
+            self._move_leader: 6,
+            self._move: 8,
+            self._elect: 3,
+            self._drain: 5,
+            self._settings: 5,
+            self._grow: 1,
+            self._make_or_delete: 10,
         }
+        self._actions: Final = list(usual_weights)
+        weights = [weight * random.choice((0, 1, 1, 3)) for weight in usual_weights.values()]
+        self._weights = weights if any(weights) else list(usual_weights.values())
 
     async def run(self, seconds: float) -> None:
-        """One fault after the other, for so long."""
+        """Cause one fault after the other, for so long."""
         loop, random = self._world.loop, self._random
         end = loop.time() + seconds
-        kinds, weights = list(self._weights), list(self._weights.values())
         while loop.time() < end:
             await asyncio.sleep(random.random() * 2 * self._pause_seconds)
-            self._actions[random.choices(kinds, weights)[0]]()
+            random.choices(self._actions, self._weights)[0]()
 
     def heal(self) -> None:
-        """End everything."""
+        """End all faults."""
         world = self._world
         world.history.note("heal")
         world.network.mend_all()
@@ -145,7 +84,7 @@ class Faults:
         return self._random.choice(self._world.machines)
 
     def _later(self, seconds_max: float, action: Callable[..., object], *arguments: Any) -> None:
-        # Most trouble is short: half of it ends within an eighth of the longest.
+        # Most faults are short: half of them end within an eighth of the longest duration.
         seconds = self._random.random() ** 3 * seconds_max
         self._world.loop.call_later(seconds, action, *arguments, context=Context())
 
@@ -170,7 +109,7 @@ class Faults:
         self._later(8.0, machine.resume)
 
     def _isolate(self) -> None:
-        """A node does not reach the others; clients reach it, or not, and etcd too, or not."""
+        """A node cannot reach the others; clients can reach it, or not, and it can reach etcd, or not."""
         machine = self._some()
         hosts = [other.host for other in self._world.machines if other is not machine]
         if self._random.random() < 0.5:
@@ -254,21 +193,21 @@ class Faults:
         self._later(12.0, machine.start)
 
     def _move_leader(self) -> None:
-        """A controller gives a partition to another of those that are in sync, as when leaders are balanced."""
+        """The controller moves a leader to another in-sync replica, as when leaders are balanced."""
         place = self._random.choice(self._world.places)
         leader = self._world.etcd.move_leader(place.topic, place.partition, self._random.choice)
         self._world.history.note("move leader", place, leader)
 
-    # What operators ask for.
+    # Requests of operators.
 
     def _place(self) -> TopicPartition:
-        """A partition of a topic that stays, or now and then one of the cluster's own."""
+        """A partition of a topic that is not deleted, or sometimes of an internal topic."""
         if self._random.random() < 0.2:
             return TopicPartition(OFFSETS_TOPIC, self._random.randrange(self._world.shape.internal_partitions))
         return self._random.choice(self._world.places)
 
     def _move(self) -> None:
-        """To any nodes, any number of them, or back."""
+        """To any nodes, any number of them, or cancel a move."""
         numbers = [machine.number for machine in self._world.machines]
         replicas = self._random.sample(numbers, self._random.choice((1, 2, 3, 3, 3)))
         operator = self._world.operator

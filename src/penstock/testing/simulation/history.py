@@ -1,8 +1,9 @@
-"""What happened in a simulation, as everybody outside the cluster saw it, and what must hold of it.
+"""What happened in a simulation, as clients saw it, and what must be true of it.
 
-Clients say what they sent, what was acknowledged and what they read. What can be told at once is held at once: two readers never find different
-records at one offset, and the high watermark never goes back. The rest is told from the log at the end, when everything is healed: nothing that was acknowledged or read
-is missing or elsewhere, nothing is there twice, and each producer's records are in its order.
+Clients report what they sent, what was acknowledged and what they read. Some rules are checked immediately: two readers never
+find different records at one offset, and the high watermark never decreases. The others are checked at the end, when all faults
+are over: no acknowledged or read record is missing or at another offset, none is there twice, and each producer's records are
+in its order.
 """
 
 from collections import deque
@@ -12,12 +13,12 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 MORTAL: Final = "u"
-"""The topic that is made and deleted again and again."""
+"""The topic that is created and deleted again and again."""
 _LAST_EVENTS: Final = 60
 
 
 def label(topic: str, topic_id: UUID) -> str:
-    """What a topic is called in a history: one that can be made again, by its incarnation."""
+    """The name of a topic in a history: for a topic that is created again, with its incarnation."""
     return f"{topic}~{topic_id.hex[:8]}" if topic == MORTAL else topic
 
 
@@ -32,42 +33,42 @@ class TopicPartition(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """A record that its producer was told is kept; its offset, unless the answer did not say."""
+    """An acknowledged record; its offset, if the response had one."""
 
     offset: int | None
     time: float
 
 
 class History:
-    """Of one run."""
+    """The history of one run."""
 
     def __init__(self, time: Callable[[], float]) -> None:
         self._time = time
         self._digest = sha256()
         self.last: Final[deque[str]] = deque(maxlen=_LAST_EVENTS)
-        """The last events, to be shown."""
+        """The last events."""
         self.on_event: Callable[[str], None] = lambda _: None
         self.on_violation: Callable[[], None] = lambda: None
         self.violation: str | None = None
-        """What does not hold; the first thing that was found."""
+        """The first violation that was found."""
         self.sent: Final[dict[TopicPartition, dict[bytes, int]]] = {}
-        """By value, in which order its producer sent it."""
+        """By value, its position in the order in which its producer sent it."""
         self.acknowledged: Final[dict[TopicPartition, dict[bytes, Acknowledged]]] = {}
         self.taken: Final[dict[TopicPartition, dict[bytes, int]]] = {}
-        """By value, where its leader put a record that nobody else was waited for: it may be lost, but is not anywhere else."""
+        """By value, the offset of a record that only its leader has acknowledged: it may be lost, but not be at another offset."""
         self.read: Final[dict[TopicPartition, dict[int, bytes]]] = {}
         self.excused: Final[set[TopicPartition]] = set()
-        """Partitions of topics that somebody wanted to be deleted, and that are: nothing is expected of them."""
+        """Partitions of topics that were deleted on request: they are not checked."""
         self._high_watermarks: dict[tuple[object, TopicPartition], int] = {}
         self.counts: Final[dict[str, int]] = {}
 
     @property
     def digest(self) -> str:
-        """Of everything that happened."""
+        """The digest of all events."""
         return self._digest.hexdigest()
 
     def note(self, what: str, *details: object) -> None:
-        """Something happened."""
+        """Add an event."""
         line = f"{self._time():10.4f} {what} " + " ".join(map(str, details))
         self._digest.update(line.encode())
         self.last.append(line)
@@ -75,16 +76,16 @@ class History:
         self.on_event(line)
 
     def violate(self, what: str) -> None:
-        """Something does not hold."""
+        """A rule is violated."""
         self.note("VIOLATION", what)
         if self.violation is None:
             self.violation = what
             self.on_violation()
 
-    # What clients say.
+    # Reports of clients.
 
     def sends(self, producer: object, place: TopicPartition, values: Sequence[bytes]) -> None:
-        """A producer will send these, behind those before them."""
+        """A producer will send these after the previous ones."""
         sent = self.sent.setdefault(place, {})
         for value in values:
             sent[value] = len(sent)
@@ -93,7 +94,7 @@ class History:
     def was_acknowledged(
         self, producer: object, place: TopicPartition, offset: int | None, values: Sequence[bytes]
     ) -> None:
-        """A producer was told that they are kept."""
+        """All in-sync replicas have acknowledged them."""
         self.note("acked", producer, place, offset, values[0].decode(), len(values))
         known = self.acknowledged.setdefault(place, {})
         for number, value in enumerate(values):
@@ -103,7 +104,7 @@ class History:
                 self._is_at(producer, place, at, value)
 
     def was_taken(self, producer: object, place: TopicPartition, offset: int, values: Sequence[bytes]) -> None:
-        """A producer was told that the leader has written them, and no more."""
+        """Only the leader has acknowledged them."""
         self.note("taken", producer, place, offset, values[0].decode(), len(values))
         known = self.taken.setdefault(place, {})
         for number, value in enumerate(values):
@@ -123,7 +124,7 @@ class History:
             self.violate(f"two records at {place} offset {offset}: {known!r} was read, and {who} has {value!r}")
 
     def sees_high_watermark(self, viewer: object, place: TopicPartition, high_watermark: int) -> None:
-        """Somebody was told by one node, in one incarnation of it, how much is committed."""
+        """A node, in one incarnation, has reported its high watermark."""
         before = self._high_watermarks.get((viewer, place), 0)
         if high_watermark < before:
             self.violate(
@@ -134,7 +135,7 @@ class History:
     # At the end.
 
     def check(self, found: Mapping[TopicPartition, Mapping[int, bytes]]) -> None:
-        """Everything that was promised is in what the logs have now."""
+        """Check that everything that was acknowledged or read is in the logs."""
         for place in sorted({*self.sent, *found} - self.excused):
             self._check(place, found.get(place, {}))
 

@@ -1,8 +1,8 @@
-"""An event loop without a machine below it: its time is a number that jumps to the next thing to happen.
+"""An event loop with virtual time, which jumps to the next event.
 
-Several processes live on it. Whatever is scheduled belongs to the process whose context it was scheduled in. What belongs to one that was killed never
-runs again; what belongs to one that is paused runs when it is resumed. Nothing here depends on real time, on the order of hashes or on
-threads: the same calls are the same history.
+Several processes run on it. Everything that is scheduled belongs to the process in whose context it was scheduled. Callbacks of
+a killed process never run; those of a paused one run when it is resumed. Nothing here depends on real time, on the order of
+hashes or on threads: the same calls produce the same history.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ Ts = TypeVarTuple("Ts")
 EXECUTOR_SECONDS_MAX: Final = 0.003
 _TASKS_BEFORE_TIDYING: Final = 500
 _TURNS_AT_ONCE_MAX: Final = 20_000
-"""Turns of the loop without any time passing. A simulation of ours takes a few dozen."""
+"""Turns of the loop without any time passing. Our simulations take a few dozen."""
 
 
 class Stuck(Exception):
-    """The time does not pass any more: nothing is left that could happen and somebody waits, or something happens over and over."""
+    """Time does not advance any more: nothing is scheduled although something waits, or callbacks repeat endlessly."""
 
 
 class Process:
@@ -42,25 +42,25 @@ class Process:
         self._tasks: list[asyncio.Task[Any]] = []
         self._tidied = _TASKS_BEFORE_TIDYING
         self.on_killed: Final[dict[object, Callable[[], None]]] = {}
-        """What the world does when it ends, by whom it concerns."""
+        """Callbacks for its end, by their owner."""
 
     def __repr__(self) -> str:
         return self.name
 
     @property
     def is_paused(self) -> bool:
-        """Whether it stands still."""
+        """Whether it is paused."""
         return self._held is not None
 
     def admits(self, gate: "_Gate") -> bool:
-        """Whether this may run now; if it may later, it is kept."""
+        """Whether this callback may run now; if the process is paused, it is kept for later."""
         if self._held is not None:
             self._held.append(gate)
             return False
         return self.is_alive
 
     def kill(self) -> None:
-        """It ends now, wherever it is."""
+        """End the process immediately."""
         self.is_alive = False
         self._held = None
         hooks = list(self.on_killed.values())
@@ -69,45 +69,45 @@ class Process:
             hook()
 
     def pause(self) -> None:
-        """It stands still, and the world goes on."""
+        """Suspend the process."""
         if self._held is None and self.is_alive:
             self._held = []
 
     def resume(self, loop: "SimulatedLoop") -> None:
-        """It goes on, with everything that waited, in order, before anything that comes now."""
+        """Continue the process: first all callbacks that were kept, in order."""
         held, self._held = self._held or [], None
         for gate in held:
             asyncio.Handle(gate.run, (), loop, gate.context)._run()  # noqa: SLF001 - as the loop would
 
     def context(self) -> Context:
-        """A context whose code is this process's."""
+        """A context whose code belongs to this process."""
         context = contextvars.copy_context()
         context.run(PROCESS.set, self)
         return context
 
     def keep(self, task: "asyncio.Task[Any]") -> None:
-        """Hold on to a task for as long as it has not ended: what a dead process would do when it is tidied up, it must not do."""
+        """Keep a reference to a task until it ends: a task of a killed process must not be garbage collected, which would run code."""
         self._tasks.append(task)
         if len(self._tasks) >= self._tidied:
             self._tasks = [each for each in self._tasks if not each.done()]
             self._tidied = len(self._tasks) + _TASKS_BEFORE_TIDYING
 
     def bury(self) -> None:
-        """The simulation is over: let go of what was never finished, without a word."""
+        """The simulation is over: close unfinished tasks silently."""
         for task in self._tasks:
             if not task.done():
-                task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - nobody is to hear of it
+                task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001 - no warnings
                 with contextlib.suppress(BaseException):
                     task.get_coro().close()
         self._tasks = []
 
 
 PROCESS: Final[ContextVar[Process | None]] = ContextVar("penstock_simulated_process", default=None)
-"""Whose code is running."""
+"""The process whose code is running."""
 
 
 class _Gate:
-    """A callback of a process, which runs if and when the process does."""
+    """A callback of a process, which runs only while the process does."""
 
     __slots__ = ("arguments", "callback", "context", "handle", "process")
 
@@ -122,13 +122,13 @@ class _Gate:
 
     def run(self) -> None:
         if (self.handle is None or not self.handle.cancelled()) and self.process.admits(self):
-            # The handle and this refer to each other. The collector is off while a simulation runs, so they part here.
+            # The handle and this object refer to each other. The garbage collector is off during a simulation, so break the cycle.
             self.handle = None
             self.callback(*self.arguments)
 
 
 class _VirtualSelector:
-    """Waiting is letting the time go on."""
+    """Waiting advances the virtual time."""
 
     def __init__(self, loop: "SimulatedLoop") -> None:
         self._loop = loop
@@ -136,14 +136,14 @@ class _VirtualSelector:
 
     def select(self, timeout: float | None) -> list[Any]:
         if timeout is None:
-            raise Stuck(f"at {self._loop.time():.3f} s nothing is left to happen")
+            raise Stuck(f"At {self._loop.time():.3f} s nothing is scheduled any more")
         if timeout > 0:
             self.turns_at_once = 0
             self._loop.advance(timeout)
         else:
             self.turns_at_once += 1
             if self.turns_at_once > _TURNS_AT_ONCE_MAX:
-                raise Stuck(f"at {self._loop.time():.3f} s something happens over and over without any time passing")
+                raise Stuck(f"At {self._loop.time():.3f} s something happens over and over without any time passing")
         return []
 
     def close(self) -> None:
@@ -151,7 +151,7 @@ class _VirtualSelector:
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """The loop of all processes."""
+    """The event loop of all processes."""
 
     def __init__(self, random: Random) -> None:
         super().__init__()
@@ -162,25 +162,23 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.network: Network | None = None
         self.set_exception_handler(self._report)
         self.on_error: Callable[[dict[str, Any]], None] = lambda _: None
-        """Told what the code of a process let fall."""
+        """Called with the context of an unhandled exception."""
         self.set_task_factory(self._make_task)
 
     # Time.
 
     def time(self) -> float:
-        """Seconds since the beginning."""
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Let the time go on."""
+        """Advance the time."""
         self._now += seconds
 
-    # Whose turn it is.
+    # Callbacks, which belong to the process of their context.
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """As every loop does, for the process whose context it is."""
         context = contextvars.copy_context() if context is None else context
         process = context.get(PROCESS)
         if process is None:
@@ -192,13 +190,12 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_soon_threadsafe(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """What a thread says is heard a moment later."""
+        """Calls from threads take a short time."""
         return self.call_later(self.random.random() ** 4 * EXECUTOR_SECONDS_MAX, callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """The same, later."""
         context = contextvars.copy_context() if context is None else context
         process = context.get(PROCESS)
         if process is None:
@@ -210,11 +207,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """The same, after a while."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
     def spawn(self, process: Process, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Start something that a process does."""
+        """Start a task of a process."""
         return self.create_task(coroutine, context=process.context())
 
     @staticmethod
@@ -229,10 +225,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def _report(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         self.on_error(context)
 
-    # Threads and sockets, which there are none of.
+    # Simulated threads and sockets.
 
     def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> "asyncio.Future[T]":  # noqa: ARG002
-        """Run it here, a moment later, in one go."""
+        """Run it on the loop, a short time later."""
         future: asyncio.Future[T] = self.create_future()
 
         def run() -> None:
@@ -249,7 +245,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return future
 
     async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
-        """Over the simulated network."""
         assert self.network is not None
         return await self.network.connect(protocol_factory, host, port)
 
@@ -266,17 +261,17 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
 
 class SimulatedExecutor(Executor):
-    """Stands for a pool of threads: what is handed in runs after a moment, and what it says is heard a moment later."""
+    """Replaces a thread pool: work runs on the loop after a short time."""
 
     def __init__(self, loop: SimulatedLoop, seconds_max: float) -> None:
         self._loop = loop
         self.seconds_max = seconds_max
-        """How long a piece of work may take to begin."""
+        """Maximum time until work begins."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> "Future[T]":
-        """Do it. Nobody waits for the future: there would be no thread to do the work meanwhile."""
+        """Schedule it. The future never completes: a blocking wait would stop the loop that does the work."""
         self._loop.call_later(self._loop.random.random() ** 2 * self.seconds_max, partial(fn, *args, **kwargs))
         return Future()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """There is nothing to give back."""
+        """Does nothing."""

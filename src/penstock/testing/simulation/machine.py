@@ -1,7 +1,7 @@
-"""A simulated machine: a disk, a clock and a host that stay, and one process of a node at a time on it.
+"""A simulated machine: a permanent disk, clock and host, and at most one process of a node.
 
-The node is put together as ``server.py`` does it, of the same parts. A kill keeps what was written to the disk; a loss of power keeps what was synced, and
-of the rest what the disk happens to have.
+The node is composed as in ``server.py``, of the same parts. A kill keeps everything written to the disk; a power failure keeps
+what was synced, and a random part of the rest.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ _STOP_GRACE_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
-    """How the nodes of a simulation are set up."""
+    """The settings of the nodes of a simulation."""
 
     nodes: int = 3
     replication_factor: int = 3
@@ -59,25 +59,23 @@ class ClusterShape:
     lag_ms_max: int = 3_000
     sync_seconds_max: float = 0.01
     max_attempts: int = 3
-    """Of a record in a queue, before it is a dead letter."""
+    """Attempts of a queue's record before it becomes a dead letter."""
     rules: Rules = ALL
 
 
 class MachineClock:
-    """Wall time may jump. Monotonic time is that of the simulation, from a beginning of its own."""
+    """A :class:`penstock.ports.Clock` whose wall time may jump. Monotonic time starts at an arbitrary value."""
 
     def __init__(self, loop: SimulatedLoop, started_ms: int) -> None:
         self._loop = loop
         self._started_ms = started_ms
         self.ahead_ms = 0
-        """How far the wall clock is wrong."""
+        """The error of the wall clock."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970."""
         return _EPOCH_MS + int(self._loop.time() * 1000) + self.ahead_ms
 
     def monotonic_ms(self) -> int:
-        """Milliseconds since the machine was made."""
         return self._started_ms + int(self._loop.time() * 1000)
 
 
@@ -88,13 +86,12 @@ class SeededEntropy:
         self._random = random
 
     def uuid(self) -> UUID:
-        """A random one."""
         return UUID(int=self._random.getrandbits(128), version=4)
 
 
 @dataclass(slots=True)
 class Running:
-    """The parts of a node that runs."""
+    """The parts of a running node."""
 
     process: Process
     store: StoreClient
@@ -107,7 +104,7 @@ class Running:
 
 
 class Machine:
-    """One of the cluster's."""
+    """One machine of the cluster."""
 
     def __init__(
         self,
@@ -137,17 +134,12 @@ class Machine:
         self.processes: Final[list[Process]] = []
         self.process: Process | None = None
         self.running: Running | None = None
-        """None while it is down, or not there yet."""
+        """None while it is down or starting."""
 
-    @property
-    def is_up(self) -> bool:
-        """Whether a process is there, started or starting."""
-        return self.process is not None
-
-    # Its life cycle.
+    # Starting and stopping.
 
     def start(self) -> None:
-        """A new process begins."""
+        """Start a new process, unless there is one."""
         if self.process is not None:
             return
         process = self.process = Process(f"node{self.number}.{len(self.processes) + 1}", self.host)
@@ -156,12 +148,12 @@ class Machine:
         self._loop.spawn(process, self._live(process))
 
     def kill(self) -> None:
-        """The process ends where it is."""
+        """Kill the process."""
         if self._end("kill"):
             self.disk.end_process()
 
     def lose_power(self) -> None:
-        """The machine ends, and with it what was not synced."""
+        """A power failure: the process ends, and what was not synced may be lost."""
         if self._end("power loss"):
             self.disk.lose_power()
 
@@ -174,28 +166,28 @@ class Machine:
         return True
 
     def pause(self) -> None:
-        """The process stands still."""
+        """Suspend the process."""
         if self.process is not None:
             self._history.note("pause", self.process)
             self.process.pause()
 
     def resume(self) -> None:
-        """It goes on."""
+        """Continue a suspended process."""
         if self.process is not None and self.process.is_paused:
             self._history.note("resume", self.process)
             self._loop.call_soon(self.process.resume, self._loop, context=Context())
 
     def set_clock(self, ahead_ms: int) -> None:
-        """The wall clock jumps, to be wrong by so much."""
+        """Let the wall clock jump to this error."""
         self._history.note("clock", self.number, ahead_ms)
         self.clock.ahead_ms = ahead_ms
 
     def set_disk_speed(self, seconds_max: float) -> None:
-        """How long a sync takes at the most."""
+        """Set the maximum duration of a sync."""
         self._executor.seconds_max = seconds_max
 
     def stop(self) -> None:
-        """Ask the process to stop in order; it is gone when it has."""
+        """Let the process stop in order."""
         running = self.running
         if running is not None and not running.process.is_paused:
             self._history.note("stop", running.process)
@@ -210,7 +202,7 @@ class Machine:
             if error.reason is not Reason.METADATA_UNAVAILABLE:
                 self._history.violate(f"{process} cannot start: {error.reason.name} {error.text}")
                 return
-            # Its supervisor starts it again.
+            # As a supervisor would, start it again.
             self._history.note("start failed", process, error.text)
             self._gone(process)
             self._loop.call_later(_START_AGAIN_SECONDS, self.start, context=Context())
@@ -280,7 +272,7 @@ class Machine:
         )
 
     async def _stop(self, running: Running) -> None:
-        """As a server stops: leaders move, answers leave, the log is closed."""
+        """Stop as a server does: leaders move, responses are sent, the log is closed."""
         await running.node.hand_over()
         await running.kafka.stop(_STOP_GRACE_SECONDS)
         await running.node.stop()
@@ -295,5 +287,5 @@ class Machine:
 
 
 def _start_task(coroutine: Coroutine[object, None, object]) -> None:
-    # The process holds on to its tasks.
+    # The process keeps references to its tasks.
     asyncio.get_running_loop().create_task(coroutine)

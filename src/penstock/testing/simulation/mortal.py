@@ -1,7 +1,7 @@
-"""A topic that is made, deleted and made again under the same name, in the midst of trouble.
+"""A topic that is created, deleted and created again with the same name, during faults.
 
-Each of its incarnations has an id, a producer and a reader of its own, which go by the id: nothing of one incarnation may be seen in another. What was acknowledged
-in an incarnation may go from the moment on in which somebody asked for its deletion, and must then go as a whole.
+Each of its incarnations has its own id, producer and reader, which use the id: no record of one incarnation may appear in
+another. Acknowledged records of an incarnation may be lost after a request to delete it, and must then be removed completely.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ class Incarnation:
         self.place: Final = TopicPartition(label(MORTAL, topic_id), 0)
         self.is_deletion_asked = False
         self.is_deleted = False
-        """Whether a node said so."""
+        """Whether a node confirmed the deletion."""
         self.producer: SimulatedProducer | None = None
         self.clients: Final[list[Process]] = []
 
@@ -55,13 +55,13 @@ class MortalTopic:
 
     @property
     def latest(self) -> Incarnation | None:
-        """The incarnation that was heard of last."""
+        """The latest known incarnation."""
         return next(reversed(self.incarnations.values()), None)
 
-    # What operators ask for.
+    # Requests of operators.
 
     async def create(self) -> None:
-        """Make it, with some number of replicas and partitions."""
+        """Create it, with a random number of replicas and partitions."""
         world, random = self._world, self._random
         factor = random.choice((1, 2, 3, 3))
         configs = [CreateTopicsRequestConfig(MIN_IN_SYNC, str(random.randint(1, factor)))]
@@ -75,7 +75,7 @@ class MortalTopic:
             if made.error_code == 0:
                 self._begin(UUID(bytes=made.topic_id))
             elif made.error_code == _ALREADY_EXISTS:
-                # By a wish whose answer was lost.
+                # By a request whose response was lost.
                 await self._find()
 
     async def _find(self) -> None:
@@ -105,7 +105,7 @@ class MortalTopic:
         world.loop.spawn(reading, reader.run())
 
     async def delete(self, incarnation: Incarnation) -> None:
-        """End an incarnation; those who use it are told nothing."""
+        """Delete an incarnation without notifying its clients."""
         world = self._world
         incarnation.is_deletion_asked = True
         world.history.note("delete", incarnation.place)
@@ -118,7 +118,7 @@ class MortalTopic:
         self.retire(incarnation)
 
     def retire(self, incarnation: Incarnation) -> None:
-        """Those who used it do so no more."""
+        """Stop the clients of an incarnation."""
         for client in incarnation.clients:
             client.kill()
         if incarnation.producer in self._world.producers:
@@ -127,13 +127,13 @@ class MortalTopic:
     # In the end.
 
     def retire_doomed(self) -> None:
-        """Nobody waits for what is to be deleted."""
+        """Stop the clients of incarnations that are to be deleted."""
         for incarnation in self.incarnations.values():
             if incarnation.is_deletion_asked:
                 self.retire(incarnation)
 
     def check(self, found: Mapping[TopicPartition, Mapping[int, bytes]]) -> dict[TopicPartition, Mapping[int, bytes]]:
-        """Hold the topic to what was said about it; gives back the records of the incarnation that is left."""
+        """Check that only requested deletions happened, and these completely; returns the records of the remaining incarnation."""
         history = self._world.history
         there = {record.id for name, record in self._world.etcd.topics() if name == MORTAL}
         for incarnation in self.incarnations.values():

@@ -1,8 +1,8 @@
-"""The network between simulated processes: connections as TCP has them, over links that are slow, cut, or go.
+"""The network between simulated processes: TCP connections over links that are slow, cut, or lost.
 
-Bytes of one connection arrive in order or not at all. A cut link holds them back, as retransmission does, and lets them through when it is mended;
-a connection that waits too long is reset. When a process is killed, the other side is reset and new connections are refused. A paused one is still
-connected to: its machine takes bytes for it.
+Bytes of one connection arrive in order or not at all. A cut link delays them, as retransmission does, until it is repaired;
+a connection that waits too long is reset. When a process is killed, its connections are reset and new ones are refused. A paused
+process can still be connected to: its machine receives bytes for it.
 """
 
 import asyncio
@@ -25,21 +25,20 @@ ROUNDING_SECONDS: Final = 1e-6
 
 
 class SimulatedListener:
-    """Stands for a bound socket."""
+    """Replaces a bound socket."""
 
     def __init__(self, address: Address) -> None:
         self.address: Final = address
 
     def getsockname(self) -> tuple[str, int]:
-        """Where it is bound."""
         return self.address
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """Does nothing."""
 
 
 class SimulatedServer:
-    """What a loop gives whoever listens."""
+    """Replaces :class:`asyncio.Server`."""
 
     def __init__(self, network: "Network", address: Address, factory: Callable[[], Any], process: Process) -> None:
         self._network = network
@@ -49,17 +48,15 @@ class SimulatedServer:
         self.sockets: Final = [SimulatedListener(address)]
 
     def close(self) -> None:
-        """Listen no more; connections stay."""
         self._network.unlisten(self)
 
     async def wait_closed(self) -> None:
         """It is closed at once."""
 
     async def start_serving(self) -> None:
-        """It serves from the beginning."""
+        """It serves already."""
 
     def is_serving(self) -> bool:
-        """Whether it listens."""
         return self._network.listener(self.address) is self
 
 
@@ -82,17 +79,16 @@ class SimulatedTransport(asyncio.Transport):
         self._high = HIGH_WATER_BYTES
         self._writing_paused = False
         self.outgoing: Final[deque[tuple[float, bytes | None]]] = deque()
-        """What is on its way, with when it arrives if nothing holds it up."""
+        """Bytes in flight, with their earliest arrival."""
         self.is_near = False
         """Whether its process is the one that connected."""
         self.is_abandoned = False
-        """Its process is gone from it: the other end is reset behind what is on its way."""
+        """Its process has left it: the other end is reset after the bytes in flight."""
         self._eof_sent = False
 
-    # The process's side.
+    # Called by the process.
 
     def write(self, data: Any) -> None:
-        """Send."""
         payload = bytes(data)
         if self._closing or self._lost or not payload:
             return
@@ -103,76 +99,63 @@ class SimulatedTransport(asyncio.Transport):
             self._protocol.pause_writing()
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
-        """Send all."""
         self.write(b"".join(bytes(each) for each in list_of_data))
 
     def write_eof(self) -> None:
-        """Say that nothing more comes."""
         if not self._eof_sent:
             self._eof_sent = True
             self._network.carry(self, None)
 
     def can_write_eof(self) -> bool:
-        """As TCP can."""
         return True
 
     def close(self) -> None:
-        """Send what is on its way, then go."""
         if not self._closing:
             self._closing = True
             self.write_eof()
             self._loop.call_soon(self.lose, None, context=self.process.context())
 
     def abort(self) -> None:
-        """Go now."""
         if not self._lost:
             self._closing = True
             self._network.reset(self)
             self._loop.call_soon(self.lose, None, context=self.process.context())
 
     def is_closing(self) -> bool:
-        """Whether it goes."""
         return self._closing
 
     def pause_reading(self) -> None:
-        """Take nothing more for a while."""
         self._reading = False
 
     def resume_reading(self) -> None:
-        """Take what came."""
         if not self._reading:
             self._reading = True
             self._loop.call_soon(self._read, context=self.process.context())
 
     def is_reading(self) -> bool:
-        """Whether it takes anything."""
         return self._reading
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:  # noqa: ARG002
-        """How much may be on its way before the process is asked to wait."""
         self._high = HIGH_WATER_BYTES if high is None else high
 
     def get_write_buffer_size(self) -> int:
-        """What is on its way."""
         return self._in_flight_bytes
 
     def get_protocol(self) -> Any:
-        """Whom it belongs to."""
         return self._protocol
 
     def set_protocol(self, protocol: Any) -> None:
-        """Belong to another."""
         self._protocol = protocol
 
-    # The network's side.
+    # Called by the network.
 
     def arrived(self, data: bytes | None) -> None:
-        """Bytes are there, or the end of them; the process reads them when it can."""
+        """Bytes, or their end, have arrived; the process reads them when it can."""
         self._received.append(data)
         self._loop.call_soon(self._read, context=self.process.context())
 
     def acknowledged(self, count: int) -> None:
-        """The other side has taken bytes."""
+        """The other side has received bytes."""
         self._in_flight_bytes -= count
         if self._writing_paused and self._in_flight_bytes <= self._high // 4:
             self._writing_paused = False
@@ -202,11 +185,11 @@ class SimulatedTransport(asyncio.Transport):
             view = view[count:]
 
     def vanish(self) -> None:
-        """The simulation is over, and nobody is to close anything."""
+        """The simulation is over: ignore all further calls."""
         self._closing = self._lost = True
 
     def lose(self, error: Exception | None) -> None:
-        """The connection is no more."""
+        """The connection is lost or closed."""
         if self._lost:
             return
         self._lost = self._closing = True
@@ -215,7 +198,7 @@ class SimulatedTransport(asyncio.Transport):
 
 
 class Network:
-    """All links."""
+    """All links between hosts."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self.loop: Final = loop
@@ -224,17 +207,17 @@ class Network:
         self._connections: dict[SimulatedTransport, None] = {}
         self._made: list[SimulatedTransport] = []
         self._all: list[SimulatedTransport] = []
-        """Those that are gone too, as long as something of them may be on its way."""
+        """Including closed ones with bytes in flight."""
         self._cut: dict[tuple[str, str], float] = {}
-        """From one host to another, with when."""
+        """Cut links, from one host to another, with the time of the cut."""
         self._ports = 40_000
         self.slow = 1.0
-        """How many times slower than usual every link is."""
+        """Factor of all latencies."""
 
     # Listening and connecting.
 
     def listen(self, factory: Callable[[], Any], sock: Any, host: str | None, port: int | None) -> SimulatedServer:
-        """A process takes connections."""
+        """Accept connections for the current process."""
         process = PROCESS.get()
         assert process is not None, "only a process listens"
         address = sock.address if isinstance(sock, SimulatedListener) else Address(host or process.host, port or 0)
@@ -244,16 +227,16 @@ class Network:
         return server
 
     def listener(self, address: Address) -> SimulatedServer | None:
-        """Who listens there."""
+        """The server that listens there."""
         return self._listeners.get(address)
 
     def unlisten(self, server: SimulatedServer) -> None:
-        """Nobody does any more."""
+        """Accept no more connections; existing ones stay."""
         if self._listeners.get(server.address) is server:
             del self._listeners[server.address]
 
     async def connect(self, factory: Callable[[], Any], host: str, port: int) -> tuple[SimulatedTransport, Any]:
-        """A process connects; it waits while the link is cut, as with TCP."""
+        """Connect the current process; waits while the link is cut, as TCP does."""
         process = PROCESS.get()
         assert process is not None, "only a process connects"
         waited = 0.0
@@ -261,7 +244,7 @@ class Network:
             await asyncio.sleep(0.1)
             waited += 0.1
             if waited > RESET_SECONDS:
-                raise TimeoutError("the host does not answer")
+                raise TimeoutError("The host does not answer")
         await asyncio.sleep(self.latency() * 2)
         server = self._listeners.get(Address(host, port))
         if server is None or not server.process.is_alive:
@@ -286,20 +269,20 @@ class Network:
     # Bytes.
 
     def latency(self) -> float:
-        """How long something takes over a link."""
+        """A random latency of a link."""
         spread = LATENCY_SECONDS_MAX - LATENCY_SECONDS_MIN
         return (LATENCY_SECONDS_MIN + self.loop.random.random() ** 4 * spread) * self.slow
 
     def carry(self, source: SimulatedTransport, data: bytes | None) -> None:
-        """Bring bytes to the other end, behind those before them."""
+        """Send bytes to the other end, after those already in flight."""
         arrives_at = self.loop.time() + self.latency()
         if source.outgoing:
             arrives_at = max(arrives_at, source.outgoing[-1][0])
         source.outgoing.append((arrives_at, data))
-        self.loop.call_at(arrives_at, self._pump, source, context=_NOBODY)
+        self.loop.call_at(arrives_at, self._pump, source, context=NO_PROCESS)
 
     def _pump(self, source: SimulatedTransport) -> None:
-        """Let arrive what is due, unless the link is cut."""
+        """Deliver what is due, unless the link is cut."""
         target, outgoing = source.other, source.outgoing
         if target is None or self.is_cut(source.process.host, target.process.host):
             return
@@ -309,18 +292,18 @@ class Network:
             if target in self._connections:
                 target.arrived(data)
             elif data is not None:
-                # Nobody is there any more who could take it.
-                self.loop.call_later(self.latency(), self._reset, source, context=_NOBODY)
+                # The other end is closed.
+                self.loop.call_later(self.latency(), self._reset, source, context=NO_PROCESS)
         if source.is_abandoned and not outgoing:
             self._reset(target)
 
     def reset(self, source: SimulatedTransport) -> None:
-        """One end goes without a word: the other learns of it behind what was on its way, once the link is there."""
+        """One end disappears: the other is reset after the bytes in flight, unless the link is cut."""
         source.is_abandoned = True
         arrives_at = self.loop.time() + self.latency()
         if source.outgoing:
             arrives_at = max(arrives_at, source.outgoing[-1][0])
-        self.loop.call_at(arrives_at, self._pump, source, context=_NOBODY)
+        self.loop.call_at(arrives_at, self._pump, source, context=NO_PROCESS)
 
     def _reset(self, target: SimulatedTransport) -> None:
         if target in self._connections:
@@ -328,7 +311,7 @@ class Network:
             self.loop.call_soon(target.lose, error, context=target.process.context())
 
     def forget(self, transport: SimulatedTransport) -> None:
-        """A connection is gone."""
+        """A connection is closed."""
         self._connections.pop(transport, None)
         transport.process.on_killed.pop(transport, None)
 
@@ -342,19 +325,19 @@ class Network:
         for transport in self._made:
             transport.vanish()
 
-    # Trouble.
+    # Faults.
 
     def is_cut(self, source: str, target: str) -> bool:
-        """Whether nothing gets from one host to another."""
+        """Whether the link from one host to another is cut."""
         return (source, target) in self._cut
 
     def cut(self, source: str, target: str) -> None:
-        """Nothing gets through from here on, in this direction."""
+        """Cut the link in this direction."""
         self._cut.setdefault((source, target), self.loop.time())
-        self.loop.call_later(RESET_SECONDS, self._give_up, source, target, context=_NOBODY)
+        self.loop.call_later(RESET_SECONDS, self._give_up, source, target, context=NO_PROCESS)
 
     def break_connections(self, share: float) -> None:
-        """Some connections are lost to those who made them, while what they sent is still on its way: they will send it again."""
+        """Some connections are lost for the clients, while their bytes are still in flight: they will send them again."""
         self._all = [each for each in self._all if each in self._connections or each.outgoing]
         for transport in list(self._connections):
             if transport.is_near and self.loop.random.random() < share:
@@ -362,7 +345,7 @@ class Network:
                 self._reset(transport)
 
     def mend(self, source: str, target: str) -> None:
-        """What was held back goes on its way."""
+        """Repair a link; delayed bytes continue."""
         if self._cut.pop((source, target), None) is None:
             return
         for transport in list(self._all):
@@ -371,7 +354,7 @@ class Network:
                 self._pump(transport)
 
     def mend_all(self) -> None:
-        """Every link is whole."""
+        """Repair all links."""
         for source, target in list(self._cut):
             self.mend(source, target)
 
@@ -387,5 +370,5 @@ class Network:
                 self._reset(transport)
 
 
-_NOBODY: Final = Context()
-"""The world's own context: what it does belongs to no process."""
+NO_PROCESS: Final = Context()
+"""The context of callbacks that belong to no process."""

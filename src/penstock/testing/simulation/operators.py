@@ -1,7 +1,7 @@
-"""What operators ask of a simulated cluster, in the midst of trouble: moves, elections, drains, other settings, more partitions.
+"""Requests of operators to a simulated cluster during faults: moves, elections, drains, settings, more partitions.
 
-Every wish is sent once, to whichever node; its answer may be lost, and it may come true late. When the trouble is over, the operator sees to it that what is left of
-the wishes can be lived with: settings are as they were, and at the most one node is drained, if the others are enough for all replicas.
+Every request is sent once, to a random node; its response may be lost, and it may be applied late. When the faults are over, the
+operator restores the settings, and leaves at most one node drained, if the others are enough for all replicas.
 """
 
 import asyncio
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from penstock.core.cluster.image import DRAINS_PREFIX
 from penstock.core.cluster.reassignment import Reassignments
 from penstock.core.topics.topics import MIN_IN_SYNC
 from penstock.errors import PenstockError
@@ -44,7 +43,7 @@ _AGAIN_SECONDS: Final = 0.5
 
 
 class Operator:
-    """Somebody with the rights to ask for anything."""
+    """A client with all rights."""
 
     def __init__(self, world: "Simulation", random: Random) -> None:
         self._world = world
@@ -55,21 +54,21 @@ class Operator:
         self._drained_for_good: int | None = None
 
     def ask(self, wish: Coroutine[Any, Any, Any]) -> None:
-        """Send a wish on its way."""
+        """Start sending a request."""
         self._world.loop.spawn(self._process, wish)
 
     async def request(self, key: ApiKey, version: int, request: msgspec.Struct) -> Any:
-        """Ask some node; None when nobody answers."""
+        """Send a request to a random node; None if there is no response."""
         try:
             return await self._bootstrap.ask(key, version, request)
         except Lost as lost:
             self._world.history.note("wish lost", key.name, lost)
             return None
 
-    # Wishes.
+    # Requests.
 
     async def move(self, place: TopicPartition, replicas: Sequence[int] | None) -> None:
-        """Let these nodes have a partition; None takes a move back."""
+        """Move a partition to these nodes; None cancels a move."""
         self._world.history.note("move", place, replicas)
         partition = AlterPartitionReassignmentsRequestPartition(
             place.partition, None if replicas is None else list(replicas)
@@ -81,13 +80,13 @@ class Operator:
             self._world.history.note("move agreed", place, answer.responses[0].partitions[0].error_code)
 
     async def elect(self, place: TopicPartition | None) -> None:
-        """Let the preferred replica lead a partition; None: all partitions."""
+        """Elect the preferred leader of a partition; None: of all partitions."""
         self._world.history.note("elect", place)
         wanted = None if place is None else [ElectLeadersRequestTopicPartitions(place.topic, [place.partition])]
         await self.request(ApiKey.ELECT_LEADERS, 2, ElectLeadersRequest(_PREFERRED, wanted, _TIMEOUT_MS))
 
     async def demand_in_sync(self, topic: str, count: int | None) -> None:
-        """Let a topic demand so many replicas in sync; None: as many as the cluster does."""
+        """Set the minimum of in-sync replicas of a topic; None: the default of the cluster."""
         self._world.history.note("min in sync", topic, count)
         config = IncrementalAlterConfigsRequestConfig(
             MIN_IN_SYNC, _DELETE if count is None else _SET, None if count is None else str(count)
@@ -99,7 +98,7 @@ class Operator:
             self._world.history.note("min in sync set", topic, count, answer.responses[0].error_code)
 
     async def grow(self, topic: str, count: int, on_done: Callable[[], None]) -> None:
-        """Let a topic have so many partitions."""
+        """Increase the number of partitions."""
         self._world.history.note("grow", topic, count)
         wanted = CreatePartitionsRequestTopic(topic, count, None)
         answer = await self.request(ApiKey.CREATE_PARTITIONS, 3, CreatePartitionsRequest([wanted], _TIMEOUT_MS))
@@ -109,19 +108,19 @@ class Operator:
                 on_done()
 
     def drain(self, number: int) -> None:
-        """Let a node have nothing."""
+        """Drain a node."""
         self._at_a_node("drain", number, lambda door: door.drain(number))
 
     def keep_drained(self, number: int) -> None:
-        """This node is to be drained in the end, too."""
+        """Leave this node drained at the end."""
         self._drained_for_good = number
 
     def undrain(self, number: int) -> None:
-        """Let it have something again."""
+        """End the drain of a node."""
         self._at_a_node("undrain", number, lambda door: door.undrain(number))
 
     def _at_a_node(self, what: str, number: int, wish: Callable[[Reassignments], Coroutine[Any, Any, None]]) -> None:
-        """Some node takes it, if it is reached: Kafka's protocol has no word for it."""
+        """Call a random node, if it can be reached: Kafka's protocol has no such request."""
         world, machine = self._world, self._random.choice(self._world.machines)
         running = machine.running
         world.history.note(what, number, "asked of", machine.number)
@@ -139,10 +138,10 @@ class Operator:
 
         world.loop.spawn(running.process, at_the_node())
 
-    # When the trouble is over.
+    # After the faults.
 
     def unrestored(self) -> str | None:
-        """What is not as it should be in the end; somebody is asked to change it."""
+        """A setting or drain that is still to be restored; sends the request for it."""
         found = self._odd_setting() or self._odd_drain()
         if found is None:
             return None
@@ -155,14 +154,14 @@ class Operator:
     def _odd_setting(self) -> tuple[str, Callable[[], None]] | None:
         for name, record in self._world.etcd.topics():
             if MIN_IN_SYNC in record.config:
-                return f"{name} has a setting of its own", partial(self._let_be, name)
+                return f"{name} has its own setting", partial(self._reset_in_sync, name)
         return None
 
-    def _let_be(self, topic: str) -> None:
+    def _reset_in_sync(self, topic: str) -> None:
         self.ask(self.demand_in_sync(topic, None))
 
     def _odd_drain(self) -> tuple[str, Callable[[], None]] | None:
-        drained = [int(key.removeprefix(DRAINS_PREFIX)) for key in self._world.etcd.keys(DRAINS_PREFIX)]
+        drained = self._world.etcd.drained()
         has_spare = len(self._world.machines) > self._world.shape.replication_factor
         if self._drained_for_good not in drained and has_spare:
             self._drained_for_good = next((node for node in drained if self._random.random() < 0.5), None)

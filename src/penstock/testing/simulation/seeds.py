@@ -1,4 +1,4 @@
-"""Runs many seeds, on as many processes as asked for. Reports come in the order of the seeds, whatever process is first."""
+"""Runs many seeds in several processes. The reports are in the order of the seeds."""
 
 import logging
 import os
@@ -14,12 +14,12 @@ from typing import Final
 from penstock.testing.simulation.simulation import simulate
 
 _AHEAD: Final = 8
-"""Seeds handed out for each process: one that takes long does not keep the others waiting."""
+"""Queued seeds per process, so that a slow seed does not block the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What came of a seed, in words."""
+    """The result of a seed as text."""
 
     seed: int
     holds: bool
@@ -27,7 +27,7 @@ class Report:
 
 
 def parsed(text: str) -> list[int]:
-    """The seeds of ``7``, ``1-200`` or ``3,5,10-20``; ValueError when it is none of these."""
+    """The seeds of ``7``, ``1-200`` or ``3,5,10-20``; ValueError for any other text."""
     found: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
@@ -38,7 +38,7 @@ def parsed(text: str) -> list[int]:
 
 
 def shown(seeds: Iterable[int]) -> str:
-    """The same the other way: neighbours as a range."""
+    """The text of seeds, with consecutive ones as ranges."""
     ranges: list[tuple[int, int]] = []
     for seed in seeds:
         if ranges and seed == ranges[-1][1] + 1:
@@ -49,12 +49,12 @@ def shown(seeds: Iterable[int]) -> str:
 
 
 def processors() -> int:
-    """How many this process may use."""
+    """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_seed(seed: int) -> Report:
-    """Run one. A simulation that fails is reported as one that does not hold: the other seeds still run."""
+    """Run one. An exception in the simulation is reported as a failure, and the other seeds still run."""
     try:
         outcome = simulate(seed)
     except Exception:  # noqa: BLE001 - whatever it is, it belongs to this seed
@@ -66,7 +66,7 @@ def run_seed(seed: int) -> Report:
 
 
 def run_seeds(seeds: Sequence[int], jobs: int, run: Callable[[int], Report] = run_seed) -> Iterator[Report]:
-    """Run them all on ``jobs`` processes; on this one when that is 1."""
+    """Run them all in ``jobs`` processes; in this one if that is 1."""
     if jobs == 1:
         yield from map(run, seeds)
         return
@@ -85,12 +85,12 @@ def run_seeds(seeds: Sequence[int], jobs: int, run: Callable[[int], Report] = ru
 
 
 def _begin() -> None:
-    """In each process: Ctrl-C reaches all of them, and the first one alone decides what it means."""
+    """In each process: Ctrl-C reaches all of them, and only the main process handles it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     quiet()
 
 
 def quiet() -> None:
-    """What nodes log is none of the output: an error fails the seed, and anything else does not matter."""
+    """Suppress the log of the nodes: an error fails the seed, and other messages do not matter."""
     logging.getLogger("penstock").addHandler(logging.NullHandler())

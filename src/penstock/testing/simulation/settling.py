@@ -1,7 +1,8 @@
-"""When the trouble is over: what must have come to rest, and whether everything is there.
+"""After the faults: what the cluster must converge to, and whether every record is there.
 
-Within a bounded time every partition has a leader and all its replicas in sync, on the nodes that the agreed record names and on no others; moves are
-over; a drained node has nothing that another could take; everything that was sent is acknowledged, and every record of a queue done with.
+Within a bounded time every partition has a leader and all its replicas in sync, on the nodes of the agreed record and on no
+others; moves are complete; a drained node has nothing that another could take over; everything that was sent is acknowledged,
+and every record of a queue is acked or a dead letter.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,7 +10,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.cluster.follower import Follower
-from penstock.core.cluster.image import DRAINS_PREFIX
 from penstock.core.cluster.observed import is_observed_id
 from penstock.core.cluster.records import is_reassigning
 from penstock.core.partitions.replica import Replica
@@ -27,14 +27,14 @@ QUEUE: Final = TopicPartition("q", 0)
 LETTERS: Final = TopicPartition("dlq.q", 0)
 
 
-class Settling:
-    """Looks at a world until it is at rest, and then at what is in it."""
+class Convergence:
+    """Checks whether the cluster has converged, and then the contents of its logs."""
 
     def __init__(self, world: "Simulation") -> None:
         self._world = world
 
     def unsettled(self) -> str | None:
-        """What is not as it should be; None when all is."""
+        """What has not converged yet; None if everything has."""
         world = self._world
         for machine in world.machines:
             if machine.running is None:
@@ -48,7 +48,7 @@ class Settling:
                 return f"{producer.name} still has something to send to {producer.place}"
         for committer in self._world.committers:
             if not committer.is_done:
-                return f"{committer.group} is not told what it committed"
+                return f"{committer.group} has not fetched its committed offset"
         return None
 
     def _unworked(self) -> str | None:
@@ -59,10 +59,12 @@ class Settling:
             broker = running.broker
             with suppress(PenstockError):
                 if broker.queues.get(QUEUE.topic, queue.group) is not None:
-                    # It may begin to follow the topic's leader, which is the node's own work.
+                    # The status may start to follow the topic's leader, which must belong to the node's process.
                     status = running.process.context().run(broker.queues.status, QUEUE.topic, queue.group)
-                    return f"the queue stands at {status.partitions}" if status.lag or status.in_flight else None
-        return "nobody works the queue"
+                    return (
+                        f"the queue has records left: {status.partitions}" if status.lag or status.in_flight else None
+                    )
+        return "no node coordinates the queue"
 
     def _nodes(self) -> Iterator[Running]:
         for machine in self._world.machines:
@@ -107,16 +109,13 @@ class Settling:
             return f"in sync for {place} are {record.in_sync} of {record.replicas}, led by {record.leader}"
         if record.leader not in record.replicas:
             return f"{place} is led by {record.leader}"
-        factor = min(self._world.shape.replication_factor, len(self._world.machines) - len(self._drained()))
+        factor = min(self._world.shape.replication_factor, len(self._world.machines) - len(self._world.etcd.drained()))
         if place.topic.startswith("__") and len(record.replicas) < factor:
             return f"{place} has no more replicas than {record.replicas}"
         return None
 
-    def _drained(self) -> list[int]:
-        return [int(key.removeprefix(DRAINS_PREFIX)) for key in self._world.etcd.keys(DRAINS_PREFIX)]
-
     def _undrained(self) -> str | None:
-        for node in self._drained():
+        for node in self._world.etcd.drained():
             for running in self._nodes():
                 drain = running.broker.cluster.reassignments.progress(node)
                 if drain.leading or drain.replicas > drain.stuck:
@@ -124,7 +123,7 @@ class Settling:
         return None
 
     def _littered(self) -> str | None:
-        """What was deleted, or moved away, is gone from the disks too."""
+        """A topic that was deleted, but still has files."""
         known = {record.id for _, record in self._world.etcd.topics()}
         for running in self._nodes():
             for topic_id in running.logs.topic_ids():
@@ -132,10 +131,10 @@ class Settling:
                     return f"{running.process} has files of topic {topic_id}, which is deleted"
         return None
 
-    # What is there.
+    # The contents.
 
     def check(self) -> None:
-        """All replicas are equal, and what was promised is in them."""
+        """Check that all replicas are equal, and contain everything that was acknowledged."""
         world = self._world
         logs: dict[TopicPartition, bytes] = {}
         observed: list[tuple[int, TopicPartition, Replica]] = []

@@ -1,4 +1,4 @@
-"""One run: a cluster, clients, trouble, healing, and the checks. The same seed is the same run."""
+"""One run: a cluster, clients, faults, recovery, and the checks. The same seed is the same run."""
 
 import asyncio
 import gc
@@ -25,7 +25,7 @@ from penstock.testing.simulation.machine import ClusterShape, Machine
 from penstock.testing.simulation.mortal import MortalTopic
 from penstock.testing.simulation.network import Network
 from penstock.testing.simulation.operators import Operator
-from penstock.testing.simulation.settling import QUEUE, Settling
+from penstock.testing.simulation.settling import QUEUE, Convergence
 from penstock.testing.simulation.store import SimulatedEtcd
 from penstock.testing.simulation.wire_client import Bootstrap, Lost
 from penstock.testing.simulation.workers import QueueHistory, SimulatedWorker
@@ -41,7 +41,7 @@ _HEAL_SECONDS_MAX: Final = 45.0
 
 @dataclass(frozen=True, slots=True)
 class SimulationPlan:
-    """What a run does."""
+    """The settings of a run."""
 
     shape: ClusterShape = field(default_factory=ClusterShape)
     trouble_seconds: float = 15.0
@@ -51,27 +51,27 @@ class SimulationPlan:
     paces_seconds: tuple[float, ...] = (0.05, 0.2, 0.5)
     """How long a producer waits between two batches: the seed picks one."""
     queue_share: float = 0.4
-    """Of the runs: in these a queue is worked, too."""
+    """Share of the runs that have a queue with workers."""
     spare_share: float = 0.35
-    """In these there is one node more than replicas, so that partitions can move."""
+    """Share of the runs with one node more than replicas, so that partitions can move."""
     careless_share: float = 0.3
-    """In these somebody produces without waiting for followers."""
+    """Share of the runs with a producer that does not wait for followers."""
     near_share: float = 0.4
-    """In these somebody reads from followers."""
+    """Share of the runs with a reader from followers."""
     mortal_share: float = 0.35
-    """In these a topic is made and deleted again and again."""
+    """Share of the runs with a topic that is created and deleted again and again."""
     faults: Callable[["Simulation", Random], Faults] = Faults
 
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """What came of it."""
+    """The result of a run."""
 
     seed: int
     violation: str | None
     digest: str
     seconds: float
-    """Of simulated time."""
+    """Simulated time."""
     counts: dict[str, int]
     last: list[str]
     """The last events."""
@@ -84,7 +84,7 @@ class SimulationResult:
 
 
 class Simulation:
-    """The world of one run."""
+    """The cluster, clients and environment of one run."""
 
     def __init__(self, seed: int, plan: SimulationPlan) -> None:
         self.seed: Final = seed
@@ -109,23 +109,23 @@ class Simulation:
         self.committers: Final[list[Committer]] = []
         self.careless: Final[list[CarelessProducer]] = []
         self.places: Final[list[TopicPartition]] = []
-        """Where something is sent, of topics that are there from beginning to end."""
+        """Partitions with producers, of topics that are never deleted."""
         self.queue: QueueHistory | None = None
         self.operator: Final = Operator(self, Random(self.random.random()))
         self.mortal: MortalTopic | None = None
         self.is_ending = False
-        """Whether the trouble is over, and nobody begins anything new."""
+        """Whether the faults are over, and nothing new begins."""
 
     @property
     def client_hosts(self) -> list[str]:
-        """Where clients are."""
+        """The hosts of the clients."""
         return [client.host for client in self.clients]
 
     # A run.
 
     def run(self) -> SimulationResult:
-        """Do it all."""
-        # The collector would end what dead processes left, at a moment that no seed decides about.
+        """Run it."""
+        # The garbage collector would close what killed processes left, at a time that does not depend on the seed.
         was_on = gc.isenabled()
         gc.disable()
         asyncio.set_event_loop(None)
@@ -145,7 +145,7 @@ class Simulation:
         )
 
     def _agreed_on(self, events: list[Event]) -> None:
-        """The epoch of a partition's leaders never goes back."""
+        """Check that the leader epoch of a partition never decreases."""
         for event in events:
             if event.entry is not None:
                 epoch = decode_partition(event.key, event.entry.value).leader_epoch
@@ -154,7 +154,7 @@ class Simulation:
                 self._epochs[event.key] = epoch
 
     def _agreed(self) -> list[str]:
-        """What the metadata store has, and what each node makes of it."""
+        """The contents of the metadata store, and the state of each node."""
         kept = ("nodes/", "controller", "p/", "drains/")
         lines = [f"agreed: {line}" for line in self.etcd.entries() if line.startswith(kept)]
         for machine in self.machines:
@@ -179,7 +179,7 @@ class Simulation:
 
     def _bury(self) -> None:
         self.loop.on_error = lambda _: None
-        # What is closed here in the middle of its work has something to say that nobody wants to hear.
+        # Closing unfinished work logs errors that do not matter.
         logging.disable(logging.CRITICAL)
         self.network.bury()
         for process in [*self.clients, *(each for machine in self.machines for each in machine.processes)]:
@@ -209,12 +209,8 @@ class Simulation:
         await faults.run(self.plan.trouble_seconds)
         faults.heal()
         self.is_ending = True
-        for producer in self.producers:
-            producer.finish()
-        for committer in self.committers:
-            committer.finish()
-        for careless in self.careless:
-            careless.finish()
+        for client in (*self.producers, *self.committers, *self.careless):
+            client.finish()
         if self.mortal is not None:
             self.mortal.retire_doomed()
         await self._settle()
@@ -228,13 +224,13 @@ class Simulation:
     # Clients.
 
     def client(self, name: str) -> Process:
-        """A process on a host of its own."""
+        """A process on a new host."""
         process = Process(name, f"10.0.1.{len(self.clients) + 1}")
         self.clients.append(process)
         return process
 
     def bootstrap(self, topic_id: bytes = UUID_ZERO) -> Bootstrap:
-        """Where clients begin."""
+        """What a client uses to find leaders."""
         return Bootstrap([machine.kafka for machine in self.machines], Random(self.random.random()), topic_id)
 
     async def _create_topic(self, name: str, partitions: int) -> None:
@@ -282,7 +278,7 @@ class Simulation:
         self.loop.spawn(self.client(producer.name), producer.run(self.random.choice(self.plan.paces_seconds)))
 
     def grown(self, place: TopicPartition) -> None:
-        """A topic has one partition more."""
+        """A topic has a new partition."""
         self.places.append(place)
         if not self.is_ending:
             self._start_clients(place)
@@ -295,10 +291,10 @@ class Simulation:
             worker = SimulatedWorker(name, process, queue, self, Random(self.random.random()))
             self.loop.spawn(process, worker.run())
 
-    # Looking.
+    # Observing.
 
     def replicas(self) -> Iterator[tuple[Machine, TopicPartition, Replica]]:
-        """Everything that nodes lead and follow now."""
+        """All replicas of the running nodes."""
         for machine in self.machines:
             running = machine.running
             if running is not None:
@@ -309,13 +305,13 @@ class Simulation:
 
     async def _sample(self) -> None:
         below: dict[Partition, tuple[int, Topic, int]] = {}
-        # Coordinators may write, and wait; and so may those who wait for nobody.
+        # Coordinators may write while too few replicas are in sync, and wait; so may producers without acks=all.
         uncounted = {producer.place for producer in self.careless}
         while True:
             await asyncio.sleep(_SAMPLE_SECONDS)
             below, before = {}, below
             for machine, place, replica in self.replicas():
-                # One that was moved away and came back begins anew, with a log of its own.
+                # A replica that was moved away and back starts again, with a new log.
                 self.history.sees_high_watermark((machine.process, replica.log), place, replica.high_watermark)
                 if (
                     isinstance(replica, Partition)
@@ -326,22 +322,22 @@ class Simulation:
                 ):
                     epoch = machine.running.broker.topics.partition_epoch(replica.topic, replica.index)
                     now = below[replica] = (epoch, replica.topic, replica.log.next_offset)
-                    # As the leader knew all the time since the last look.
+                    # As the leader knew since the last sample.
                     then = before.get(replica, now)
                     if then[0] == epoch and then[1] is now[1] and now[2] > then[2]:
                         self.history.violate(f"{place} grew on {machine.process} while too few replicas were in sync")
 
     async def _settle(self) -> None:
-        """Wait until all is as it should be."""
-        settling = Settling(self)
+        """Wait until the cluster has converged, and check it."""
+        convergence = Convergence(self)
         end = self.loop.time() + _HEAL_SECONDS_MAX
-        while (why := settling.unsettled()) is not None:
+        while (why := convergence.unsettled()) is not None:
             if self.loop.time() > end:
                 self.history.violate(f"it does not heal: {why}")
                 return
             await asyncio.sleep(_LOOK_SECONDS)
         if self.history.violation is None:
-            settling.check()
+            convergence.check()
 
 
 class _ErrorsToHistory(logging.Handler):
@@ -358,7 +354,7 @@ class _ErrorsToHistory(logging.Handler):
 
 @contextmanager
 def _errors_to(history: History) -> Iterator[None]:
-    """What the broker's code itself takes for a mistake is one."""
+    """Report logged errors of the broker as violations."""
     handler, logger = _ErrorsToHistory(history), logging.getLogger("penstock")
     level = logger.level
     logger.addHandler(handler)

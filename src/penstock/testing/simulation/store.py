@@ -1,21 +1,20 @@
-"""The metadata store of a simulated cluster, and each node's way to it.
+"""The metadata store of a simulated cluster, and each node's connection to it.
 
-The store itself is one map that never loses anything, as etcd with a majority does. What goes wrong is between it and a node: an answer is lost
-after the transaction happened; a request is so late that its caller was told that nobody knows what became of it, and happens then; changes are told late, though always in their order; nobody can be reached
-for a while. While it is down no lease ends, and all begin anew when it is back.
+The store is one map that never loses anything, as etcd with a majority. Faults are between it and a node: a response is lost
+after the transaction was applied; a request is so late that it is applied after its caller has given up; events are delayed, but
+in order; the store cannot be reached for a while. While it is down no lease expires, and all are restarted when it is back.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from contextvars import Context
 from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from penstock.core.cluster.election import elected
-from penstock.core.cluster.image import CONTROLLER_KEY, NODES_PREFIX, ControllerRecord
+from penstock.core.cluster.image import CONTROLLER_KEY, DRAINS_PREFIX, NODES_PREFIX, ControllerRecord
 from penstock.core.cluster.records import reassigning
 from penstock.core.topics.records import (
     NO_LEADER,
@@ -46,24 +45,23 @@ from penstock.metadata.port import (
 from penstock.metadata.subscribers import Subscribers
 from penstock.testing.simulation.history import TopicPartition, label
 from penstock.testing.simulation.loop import Process, SimulatedLoop
-from penstock.testing.simulation.network import ROUNDING_SECONDS, Network
+from penstock.testing.simulation.network import NO_PROCESS, ROUNDING_SECONDS, Network
 
 HOST: Final = "etcd"
 OPERATIONS_MAX: Final = 128
 ANSWER_SECONDS: Final = 2.0
-"""So long a node waits for an answer, and for its own change to be told."""
+"""How long a node waits for a response, and for the events of its own change."""
 _LEASES_SECONDS: Final = 0.05
 _AGAIN_SECONDS: Final = 0.1
 _LATE_SECONDS_MAX: Final = 5.0
 _HELD_SHARE: Final = 0.5
-"""Of the requests that cannot get through: these arrive when they can, the others never."""
+"""Share of the blocked requests that arrive later; the others never do."""
 
 T = TypeVar("T")
-_NOBODY: Final = Context()
 
 
 class SimulatedEtcd:
-    """The store, and the trouble that nodes have with it."""
+    """The store, and the faults between it and the nodes."""
 
     def __init__(self, loop: SimulatedLoop, network: Network) -> None:
         self.loop: Final = loop
@@ -72,76 +70,78 @@ class SimulatedEtcd:
         self.store.subscribe("", self._changed)
         self.is_up = True
         self.lost_answers = 0.0
-        """The share of answers that get lost."""
+        """The share of lost responses."""
         self.late_requests = 0.0
-        """The share of requests that are late."""
+        """The share of late requests."""
         self.late_puts: Final[dict[tuple[str, str], float]] = {}
-        """By host and the beginning of a key: how many seconds a transaction takes to arrive that puts such a key."""
+        """By host and key prefix: the delay of transactions that put such a key."""
         self._clients: dict[StoreClient, None] = {}
-        loop.call_later(_LEASES_SECONDS, self._end_leases, context=_NOBODY)
+        loop.call_later(_LEASES_SECONDS, self._end_leases, context=NO_PROCESS)
 
     def _end_leases(self) -> None:
         if self.is_up:
             self.store.expire(int(self.loop.time() * 1000))
-        self.loop.call_later(_LEASES_SECONDS, self._end_leases, context=_NOBODY)
+        self.loop.call_later(_LEASES_SECONDS, self._end_leases, context=NO_PROCESS)
 
     def _changed(self, events: list[Event]) -> None:
         for client in self._clients:
             client.tell(events)
 
     def go_down(self) -> None:
-        """It has no majority."""
+        """Lose the majority."""
         self.is_up = False
 
     def come_back(self) -> None:
-        """It has one again."""
+        """Have a majority again."""
         self.is_up = True
         self.store.expire(0)
         self.store.extend_all()
 
     def heal(self) -> None:
-        """No more trouble."""
+        """End all faults."""
         if not self.is_up:
             self.come_back()
         self.lost_answers = self.late_requests = 0.0
 
     def connect(self, process: Process) -> "StoreClient":
-        """One node's way to it."""
+        """A new connection of a node."""
         client = StoreClient(self, process)
         self._clients[client] = None
         process.on_killed[client] = partial(self.disconnect, client)
         return client
 
     def disconnect(self, client: "StoreClient") -> None:
-        """It asks no more."""
+        """Remove a connection."""
         self._clients.pop(client, None)
 
     def can_reach(self, source: str, target: str) -> bool:
-        """Whether something gets through now."""
+        """Whether messages get through now."""
         return self.is_up and not self.network.is_cut(source, target)
 
     def entries(self) -> list[str]:
-        """All that is agreed, to be shown."""
+        """All entries as text."""
         found = _at_once(self.store.range("")).entries
         return [f"{entry.key} {entry.create_revision} {entry.mod_revision} {entry.value!r}" for entry in found]
 
     def partition(self, name: str, index: int) -> tuple[Entry, PartitionRecord] | None:
-        """What is agreed of a partition."""
+        """The agreed record of a partition."""
         topic = _at_once(self.store.get(topic_key(name)))
         entry = _at_once(self.store.get(partition_key(decode_topic(topic).id, index))) if topic is not None else None
         return None if entry is None else (entry, decode_partition(entry.key, entry.value))
 
-    def keys(self, prefix: str) -> list[str]:
-        """What there is."""
-        return [entry.key for entry in _at_once(self.store.range(prefix)).entries]
+    def drained(self) -> list[int]:
+        """The nodes that are drained."""
+        return [
+            int(entry.key.removeprefix(DRAINS_PREFIX)) for entry in _at_once(self.store.range(DRAINS_PREFIX)).entries
+        ]
 
     def topics(self) -> list[tuple[str, TopicRecord]]:
-        """All topics that are agreed on, by name."""
+        """All topics, by name."""
         entries = _at_once(self.store.range(TOPICS_PREFIX)).entries
         return [(topic_of_key(entry.key), decode_topic(entry)) for entry in entries]
 
     def partitions(self) -> list[tuple[TopicPartition, PartitionRecord]]:
-        """All partitions of these, as the history calls them."""
+        """All partitions, with their names in the history."""
         found = []
         for name, topic in self.topics():
             for index in range(topic.partitions):
@@ -152,12 +152,12 @@ class SimulatedEtcd:
         return found
 
     def controller(self) -> int | None:
-        """Who decides about leaders."""
+        """The controller."""
         entry = _at_once(self.store.get(CONTROLLER_KEY))
         return None if entry is None else msgspec.json.decode(entry.value, type=ControllerRecord).node
 
     def move_leader(self, name: str, index: int, choose: Callable[[list[int]], int]) -> int:
-        """Have another of the replicas in sync lead a partition, as a controller would; who leads it then, or goes on to."""
+        """Move a leader to another in-sync replica, as a controller would; returns the leader afterwards."""
         found = self.partition(name, index)
         if found is None or not self.is_up:
             return NO_LEADER
@@ -174,19 +174,19 @@ class SimulatedEtcd:
         return leader
 
     def move(self, name: str, index: int, target: tuple[int, ...]) -> None:
-        """Have a partition be on other nodes, as an operator would."""
+        """Move a partition to other nodes, as an operator would."""
         found = self.partition(name, index)
-        assert found is not None, "only what is there moves"
+        assert found is not None, "the partition must exist"
         entry, record = found
         self._put(entry.key, encode(reassigning(record, target)))
 
     def _put(self, key: str, value: bytes) -> None:
         _at_once(self.store.txn([], [Put(key, value)]))
 
-    # Questions.
+    # Requests.
 
     def lateness(self, host: str, operations: Sequence[Operation]) -> float:
-        """How long a transaction is held up."""
+        """The delay of a transaction."""
         found = (
             seconds
             for (whose, prefix), seconds in self.late_puts.items()
@@ -195,17 +195,17 @@ class SimulatedEtcd:
         return max(found, default=0.0)
 
     def ask(self, host: str, action: Callable[[], T], answer: "asyncio.Future[T]", seconds: float = 0.0) -> None:
-        """Bring a question on its way, which takes some seconds more than usual."""
+        """Send a request, with some seconds of additional delay."""
         seconds += self.network.latency()
         if self.late_requests and self.loop.random.random() < self.late_requests:
             seconds += self.loop.random.random() * _LATE_SECONDS_MAX
         is_held = self.loop.random.random() < _HELD_SHARE
-        self.loop.call_later(seconds, self._asked, host, action, answer, is_held, context=_NOBODY)
+        self.loop.call_later(seconds, self._asked, host, action, answer, is_held, context=NO_PROCESS)
 
     def _asked(self, host: str, action: Callable[[], T], answer: "asyncio.Future[T]", is_held: bool) -> None:
         if not self.can_reach(host, HOST):
             if is_held:
-                self.loop.call_later(_AGAIN_SECONDS, self._asked, host, action, answer, is_held, context=_NOBODY)
+                self.loop.call_later(_AGAIN_SECONDS, self._asked, host, action, answer, is_held, context=NO_PROCESS)
             return
         result: T | PenstockError
         try:
@@ -213,13 +213,13 @@ class SimulatedEtcd:
         except PenstockError as error:
             result = error
         if not self.lost_answers or self.loop.random.random() >= self.lost_answers:
-            self.loop.call_later(self.network.latency(), self._answered, host, result, answer, context=_NOBODY)
+            self.loop.call_later(self.network.latency(), self._answered, host, result, answer, context=NO_PROCESS)
 
     def _answered(self, host: str, result: T | PenstockError, answer: "asyncio.Future[T]") -> None:
         if answer.done():
             return
         if not self.can_reach(HOST, host):
-            self.loop.call_later(_AGAIN_SECONDS, self._answered, host, result, answer, context=_NOBODY)
+            self.loop.call_later(_AGAIN_SECONDS, self._answered, host, result, answer, context=NO_PROCESS)
         elif isinstance(result, PenstockError):
             answer.set_exception(result)
         else:
@@ -227,13 +227,13 @@ class SimulatedEtcd:
 
 
 def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
-    """A store in memory answers without waiting."""
+    """The result of a store in memory, which does not wait."""
     try:
         coroutine.send(None)
     except StopIteration as done:
         result: T = done.value
         return result
-    raise AssertionError("a store in memory does not wait")
+    raise AssertionError("A store in memory does not wait")
 
 
 class StoreClient:
@@ -248,24 +248,24 @@ class StoreClient:
         self._subscribers = Subscribers()
         self._coming: deque[tuple[float, list[Event]]] = deque()
         self._seen = 0
-        """Everything up to this revision was told."""
+        """Everything up to this revision was delivered."""
         self._news = asyncio.Event()
 
-    # What changes.
+    # Events.
 
     def tell(self, events: list[Event]) -> None:
-        """Something changed."""
+        """Send the events of a transaction."""
         at = self._loop.time() + self._etcd.network.latency()
         if self._coming:
             at = max(at, self._coming[-1][0])
         self._coming.append((at, events))
-        self._loop.call_at(at, self._pump, context=_NOBODY)
+        self._loop.call_at(at, self._pump, context=NO_PROCESS)
 
     def _pump(self) -> None:
         if not self._process.is_alive or not self._coming:
             return
         if not self._etcd.can_reach(HOST, self._process.host):
-            self._loop.call_later(_AGAIN_SECONDS, self._pump, context=_NOBODY)
+            self._loop.call_later(_AGAIN_SECONDS, self._pump, context=NO_PROCESS)
             return
         now = self._loop.time() + ROUNDING_SECONDS
         while self._coming and self._coming[0][0] <= now:
@@ -281,7 +281,7 @@ class StoreClient:
     def subscribe(self, prefix: str, subscriber: Subscriber) -> Unsubscribe:
         return self._subscribers.add(prefix, subscriber)
 
-    # Questions.
+    # Requests.
 
     async def _ask(self, action: Callable[[], T], operations: Sequence[Operation] = ()) -> T:
         answer: asyncio.Future[T] = self._loop.create_future()
@@ -291,7 +291,7 @@ class StoreClient:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await answer
         except TimeoutError:
-            raise PenstockError(Reason.METADATA_UNAVAILABLE, "etcd does not answer") from None
+            raise PenstockError(Reason.METADATA_UNAVAILABLE, "No answer from etcd") from None
 
     async def range(self, prefix: str) -> Range:
         return await self._ask(lambda: _at_once(self._etcd.store.range(prefix)))
@@ -316,7 +316,7 @@ class StoreClient:
                         await self._news.wait()
             except TimeoutError:
                 raise PenstockError(
-                    Reason.METADATA_UNAVAILABLE, "a change was made, but etcd has not reported it yet"
+                    Reason.METADATA_UNAVAILABLE, "A change was made, but etcd has not reported it yet"
                 ) from None
         return done
 

@@ -1,4 +1,4 @@
-"""Kafka's protocol from a client's side, over the simulated network: connections to nodes, and who leads what."""
+"""A Kafka client on the simulated network: connections to nodes, and the leaders of partitions."""
 
 import asyncio
 from collections import deque
@@ -23,7 +23,7 @@ _METADATA_VERSION: Final = 12
 
 
 class Lost(Exception):
-    """The connection is gone, or was silent for too long: what was asked may have been done."""
+    """The connection is lost, or a request timed out: the outcome is unknown."""
 
 
 class _PendingAnswer(NamedTuple):
@@ -44,11 +44,11 @@ class KafkaLink:
 
     @property
     def is_open(self) -> bool:
-        """Whether it can be asked."""
+        """Whether it is connected."""
         return self._writer is not None
 
     async def connect(self) -> None:
-        """Be connected."""
+        """Connect."""
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 reader, self._writer = await asyncio.open_connection(*self.address)
@@ -57,11 +57,11 @@ class KafkaLink:
         self._reading = asyncio.create_task(self._read(reader))
 
     async def call(self, key: ApiKey, version: int, request: msgspec.Struct) -> Any:
-        """Ask, and wait."""
+        """Send a request and wait for the response."""
         return await self.wait(self.post(key, version, request))
 
     async def wait(self, answer: "asyncio.Future[Any]") -> Any:
-        """For what was asked; a connection that is silent for too long is given up."""
+        """Wait for a response; after a timeout the connection is closed."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await asyncio.shield(answer)
@@ -70,14 +70,14 @@ class KafkaLink:
             raise Lost("silence") from None
 
     def post(self, key: ApiKey, version: int, request: msgspec.Struct) -> "asyncio.Future[Any]":
-        """Ask."""
+        """Send a request."""
         self.tell(key, version, request)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting.append(_PendingAnswer(API[key], version, answer))
         return answer
 
     def tell(self, key: ApiKey, version: int, request: msgspec.Struct) -> None:
-        """Say something that nobody answers."""
+        """Send a request without a response."""
         if self._writer is None:
             raise Lost("closed")
         self._correlation_id += 1
@@ -108,7 +108,7 @@ class KafkaLink:
                 each.answer.exception()
 
     def close(self) -> None:
-        """Let go."""
+        """Close the connection."""
         if self._reading is not None:
             self._reading.cancel()
         self._lose()
@@ -116,7 +116,7 @@ class KafkaLink:
 
 @asynccontextmanager
 async def linked(address: Address) -> AsyncIterator[KafkaLink]:
-    """A connection to this node, closed at the end."""
+    """A connection to this node, closed at the end of the block."""
     link = KafkaLink(address)
     await link.connect()
     try:
@@ -126,36 +126,36 @@ async def linked(address: Address) -> AsyncIterator[KafkaLink]:
 
 
 class Bootstrap:
-    """Finds out who leads a partition, from whichever node answers. With ``topic_id`` it is of that topic alone, not of another that has its name later."""
+    """Finds the leader of a partition by asking random nodes. With ``topic_id`` only of that topic, not of a later one with its name."""
 
     def __init__(self, nodes: Sequence[Address], random: Random, topic_id: bytes = UUID_ZERO) -> None:
         self._nodes = nodes
         self._random = random
         self.topic_id: Final = topic_id
         self.leader_epoch = -1
-        """The latest that was heard of; a bootstrap is for one partition."""
+        """The latest known epoch; a bootstrap is for one partition."""
         self.addresses: dict[int, Address] = {}
-        """Of the nodes that were there when somebody was last asked."""
+        """The nodes in the last response."""
 
     @property
     def is_by_id(self) -> bool:
-        """Whether it goes by the topic's id."""
+        """Whether it uses the topic's id."""
         return self.topic_id != UUID_ZERO
 
     async def ask(self, key: ApiKey, version: int, request: msgspec.Struct) -> Any:
-        """Ask some node, over a connection of its own."""
+        """Send a request to a random node, over a new connection."""
         async with linked(self._random.choice(self._nodes)) as link:
             return await link.call(key, version, request)
 
     async def metadata(self, topic: str) -> MetadataResponse:
-        """What some node knows of a topic."""
+        """The metadata of a topic, from a random node."""
         wanted = MetadataRequestTopic(self.topic_id, None if self.is_by_id else topic)
         request = MetadataRequest(topics=[wanted], allow_auto_topic_creation=False)
         answer: MetadataResponse = await self.ask(ApiKey.METADATA, _METADATA_VERSION, request)
         return answer
 
     async def leader(self, place: TopicPartition) -> Address | None:
-        """Where the leader of a partition listens; None when nobody knows. Who tells of an older leader than is known is not believed."""
+        """The address of the leader; None if it is unknown. A response with an older leader epoch is ignored."""
         answer = await self.metadata(place.topic)
         self.addresses = {node.node_id: Address(node.host, node.port) for node in answer.brokers}
         for topic in answer.topics:

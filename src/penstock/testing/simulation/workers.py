@@ -1,7 +1,8 @@
-"""Workers of a queue in a simulated cluster: they lease records from whoever coordinates their group, and ack, nack or forget them.
+"""Workers of a queue in a simulated cluster: they lease records from the coordinator of their group, and ack, nack or forget them.
 
-They call the door of the core on the coordinator's node, and both ways take as long as the network does: what is said to a node that is cut off, paused or dead is not
-heard, or heard too late. What must hold: an acked record is not delivered again, no dead letter is there twice, and nothing is lost between the two.
+They call the core on the coordinator's node, with the network's latency in both directions: calls to a node that is cut off,
+paused or killed are lost or late. Rules: an acked record is not delivered again, no dead letter is there twice, and no record is
+lost.
 """
 
 import asyncio
@@ -29,25 +30,25 @@ _FORGET_SHARE: Final = 0.1
 Answer = Callable[[Any], None]
 
 
-class Deaf(Exception):
-    """The node did not answer: what was asked may have been done."""
+class NoResponse(Exception):
+    """The node did not respond: the outcome is unknown."""
 
 
 class QueueHistory:
-    """What the workers of one queue were given, and what they were told about it."""
+    """The deliveries to the workers of one queue, and their acks."""
 
     def __init__(self, history: History, place: TopicPartition, group: str) -> None:
         self._history = history
         self.place: Final = place
         self.group: Final = group
         self.acked: Final[dict[int, float]] = {}
-        """Offsets that a worker was told are done with, and when."""
+        """Acked offsets, and when they were."""
         self.perhaps_acked: Final[set[int]] = set()
-        """Offsets whose ack was not answered."""
+        """Offsets of acks without a response."""
         self.values: Final[dict[int, bytes]] = {}
 
     def delivered(self, worker: str, delivery: Delivery, asked_at: float) -> None:
-        """A worker was given a record, which it asked for then."""
+        """A worker received a record, for a lease request at this time."""
         self._history.note("delivered", worker, self.place, delivery.offset, delivery.attempts)
         self.values[delivery.offset] = delivery.value or b""
         acked_at = self.acked.get(delivery.offset)
@@ -58,7 +59,7 @@ class QueueHistory:
             )
 
     def check(self, records: Mapping[int, bytes], letters: Mapping[int, bytes]) -> None:
-        """Everything was acked or is a dead letter, and not both, and no letter is there twice."""
+        """Check that every record was acked or is a dead letter, and not both, and that no dead letter is there twice."""
         dead: set[bytes] = set()
         for value in letters.values():
             if value in dead:
@@ -72,7 +73,7 @@ class QueueHistory:
 
 
 class SimulatedWorker:
-    """One worker. It goes on until its process ends."""
+    """One worker. It works until its process ends."""
 
     def __init__(self, name: str, process: Process, queue: QueueHistory, world: "Simulation", random: Random) -> None:
         self.name: Final = name
@@ -89,14 +90,14 @@ class SimulatedWorker:
             try:
                 if machine is not None:
                     await self._work(machine)
-            except Deaf:
+            except NoResponse:
                 pass
             except PenstockError as error:
                 self._world.history.note("worker refused", self.name, error.reason.name)
             await asyncio.sleep(_BACKOFF_SECONDS)
 
     def _coordinator(self) -> Machine | None:
-        """Who coordinates the group, as some node knows it."""
+        """The coordinator of the group, as a random node knows it."""
         some = self._random.choice(self._world.machines)
         if some.running is None:
             return None
@@ -146,7 +147,7 @@ class SimulatedWorker:
         self._world.history.note("nack", self.name, place, offset, found)
 
     async def _call(self, machine: Machine, ask: Callable[[Broker, Answer], object]) -> Any:
-        """Over the network and back."""
+        """Call the core of a node over the network."""
         loop, network = self._world.loop, self._world.network
         future: asyncio.Future[Any] = loop.create_future()
         process = machine.process
@@ -179,4 +180,4 @@ class SimulatedWorker:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 return await future
         except TimeoutError:
-            raise Deaf from None
+            raise NoResponse from None

@@ -35,7 +35,7 @@ def test_what_happens_over_and_over_without_any_time_passing_is_an_error() -> No
         loop.call_soon(spin)
 
     loop.call_at(1, spin)
-    with pytest.raises(Stuck, match=r"at 1\.000 s something happens over and over"):
+    with pytest.raises(Stuck, match=r"At 1\.000 s something happens over and over"):
         loop.run_until_complete(asyncio.sleep(2))
     loop.close()
 
