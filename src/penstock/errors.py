@@ -15,7 +15,6 @@ class Reason(Enum):
     # Something that does not exist.
     UNKNOWN_TOPIC_OR_PARTITION = "unknown topic or partition"
     UNKNOWN_TOPIC_ID = "unknown topic id"
-    INCONSISTENT_TOPIC_ID = "topic id does not match the topic name"
     OFFSET_OUT_OF_RANGE = "offset out of range"
     GROUP_ID_NOT_FOUND = "unknown group"
     UNKNOWN_MEMBER_ID = "unknown group member"
@@ -50,7 +49,6 @@ class Reason(Enum):
     TRANSACTIONS_NOT_SUPPORTED = "transactions are not supported"
     SECURITY_DISABLED = "security features are disabled"
     CLUSTER_AUTHORIZATION_FAILED = "only nodes of the cluster may do this"
-    NOT_CONTROLLER = "this node is not the controller"
     PREFERRED_LEADER_NOT_AVAILABLE = "the preferred leader is not in sync"
     ELIGIBLE_LEADERS_NOT_AVAILABLE = "no replica that is up may lead"
     ELECTION_NOT_NEEDED = "no election is needed for the partition"

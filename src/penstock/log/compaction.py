@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from penstock.errors import PenstockError, Reason
@@ -63,8 +64,6 @@ class SegmentFile:
     next_offset: int
     size_bytes: int
     max_timestamp: int
-    first_timestamp: int = NO_TIMESTAMP
-    """Of its first batch, if known; otherwise ``max_timestamp`` is compared with ``max.compaction.lag.ms``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +74,9 @@ class CompactionPlan:
     """All segments that may be cleaned, from the start of the log."""
     first_dirty_offset: int
     now_ms: int
-    delete_retention_ms: int
-    segment_bytes: int
+    config: LogConfig
     producer_offsets: Mapping[int, int]
     keys_max: int
-    message_bytes_max: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +106,6 @@ def plan(
     *,
     producer_offsets: Mapping[int, int],
     tombstones_due_ms: int | None = None,
-    message_bytes_max: int = MESSAGE_BYTES_DEFAULT,
     keys_max: int = COMPACTION_KEYS_MAX,
 ) -> CompactionPlan | None:
     """What to clean now; None if it is not worthwhile yet.
@@ -118,27 +114,18 @@ def plan(
     ``tombstones_due_ms`` comes from the last result, so that tombstones are removed on time even if nothing new is written.
     """
     assert keys_max > 0
-    cleanable = tuple(_older_than_lag(segments, config.min_compaction_lag_ms, now_ms))
+    min_lag_ms, max_lag_ms = config.min_compaction_lag_ms, config.max_compaction_lag_ms
+    cleanable = tuple(takewhile(lambda each: min_lag_ms <= 0 or each.max_timestamp <= now_ms - min_lag_ms, segments))
     if not cleanable:
         return None
     dirty = [segment for segment in cleanable if segment.next_offset > first_dirty_offset]
     dirty_bytes = sum(segment.size_bytes for segment in dirty)
     total_bytes = sum(segment.size_bytes for segment in cleanable)
     pays = dirty_bytes > 0 and dirty_bytes >= total_bytes * config.min_cleanable_dirty_ratio
-    if not (
-        pays or _is_overdue(dirty, config, now_ms) or (tombstones_due_ms is not None and tombstones_due_ms <= now_ms)
-    ):
+    is_overdue = bool(dirty) and max_lag_ms >= 0 and now_ms - dirty[0].max_timestamp > max_lag_ms
+    if not (pays or is_overdue or (tombstones_due_ms is not None and tombstones_due_ms <= now_ms)):
         return None
-    return CompactionPlan(
-        segments=cleanable,
-        first_dirty_offset=first_dirty_offset,
-        now_ms=now_ms,
-        delete_retention_ms=config.delete_retention_ms,
-        segment_bytes=config.segment_bytes,
-        producer_offsets=dict(producer_offsets),
-        keys_max=keys_max,
-        message_bytes_max=message_bytes_max,
-    )
+    return CompactionPlan(cleanable, first_dirty_offset, now_ms, config, dict(producer_offsets), keys_max)
 
 
 def run(disk: Disk, plan: CompactionPlan) -> CompactionResult:
@@ -197,13 +184,10 @@ class _Output:
     # Copies, not views: a small batch must not keep the large chunk in memory that it was read with.
     buffer: bytearray = field(default_factory=bytearray)
     size_bytes: int = 0
-    first_timestamp: int = NO_TIMESTAMP
     max_timestamp: int = NO_TIMESTAMP
     changed: bool = False
 
     def add(self, data: Buffer, max_timestamp: int) -> None:
-        if self.size_bytes == 0:
-            self.first_timestamp = max_timestamp
         self.max_timestamp = max(self.max_timestamp, max_timestamp)
         self.buffer += data
         self.size_bytes += len(data)
@@ -239,7 +223,7 @@ class _Run:
         finished: list[Replacement | None] = []
         try:
             for segment in segments:
-                if not outputs or not outputs[-1].has_room_for(segment, self._plan.segment_bytes):
+                if not outputs or not outputs[-1].has_room_for(segment, self._plan.config.segment_bytes):
                     finished.extend(self._finish(output) for output in outputs[-1:])
                     outputs.append(self._create(segment))
                 self._clean(segment, outputs[-1])
@@ -311,7 +295,7 @@ class _Run:
         new_horizon_ms: int | None = None
         # After the mapped part a later record may still replace the tombstone: its retention time has not begun.
         if has_tombstone and horizon_ms is None and header.next_offset <= self._mapped_to_offset:
-            horizon_ms = new_horizon_ms = self._plan.now_ms + self._plan.delete_retention_ms
+            horizon_ms = new_horizon_ms = self._plan.now_ms + self._plan.config.delete_retention_ms
         due_ms = horizon_ms if has_tombstone else None
         if len(kept) == header.record_count and new_horizon_ms is None:
             return _CleanBatch(batch, header.max_timestamp, due_ms)
@@ -353,7 +337,7 @@ class _Run:
         return _CleanBatch(batch, header.max_timestamp)
 
     def _spans(self, batch: memoryview, header: BatchHeader) -> tuple[bytes, Iterator[RecordSpan]]:
-        bytes_max = max(self._plan.message_bytes_max, len(batch)) * DECOMPRESSED_RATIO_MAX
+        bytes_max = max(MESSAGE_BYTES_DEFAULT, len(batch)) * DECOMPRESSED_RATIO_MAX
         data = open_records(batch, header, bytes_max)
         return data, read_spans(data, header)
 
@@ -372,24 +356,8 @@ class _Run:
             next_offset=output.sources[-1].next_offset,
             size_bytes=output.size_bytes,
             max_timestamp=output.max_timestamp,
-            first_timestamp=output.first_timestamp,
         )
         return Replacement(tuple(output.sources), target)
-
-
-def _older_than_lag(segments: Sequence[SegmentFile], lag_ms: int, now_ms: int) -> Iterator[SegmentFile]:
-    for segment in segments:
-        if lag_ms > 0 and segment.max_timestamp > now_ms - lag_ms:
-            return
-        yield segment
-
-
-def _is_overdue(dirty: Sequence[SegmentFile], config: LogConfig, now_ms: int) -> bool:
-    if not dirty:
-        return False
-    oldest = dirty[0]
-    timestamp = oldest.max_timestamp if oldest.first_timestamp == NO_TIMESTAMP else oldest.first_timestamp
-    return config.max_compaction_lag_ms >= 0 and now_ms - timestamp > config.max_compaction_lag_ms
 
 
 def _digest(key: bytes) -> bytes:

@@ -334,12 +334,6 @@ class TestPlan:
         assert plan(self.segments(1000, 1), config, 10, 1500, producer_offsets={}) is None
         assert plan(self.segments(1000, 1), config, 10, 1501, producer_offsets={}) is not None
 
-    def test_the_longest_lag_counts_from_the_first_batch_where_it_is_known(self) -> None:
-        config = replace(CONFIG, max_compaction_lag_ms=500)
-        clean, dirty = self.segments(1000, 1)
-        known = [clean, replace(dirty, first_timestamp=200)]
-        assert plan(known, config, 10, 701, producer_offsets={}) is not None
-
 
 class TestFiles:
     def test_small_neighbours_become_one_segment(self, log) -> None:
@@ -380,7 +374,7 @@ class TestFiles:
     def test_the_new_files_know_their_timestamps(self, log) -> None:
         log.add(batch_of((b"a", b"1"), timestamp=9000), batch_of((b"b", b"1"), timestamp=3000), batch_of((b"a", b"2")))
         (replacement,) = log.compact().replacements
-        assert (replacement.target.first_timestamp, replacement.target.max_timestamp) == (3000, 3000)
+        assert replacement.target.max_timestamp == 3000
 
     def test_a_leftover_of_an_interrupted_run_is_written_over(self, log) -> None:
         log.add(batch_of((b"a", b"1")), batch_of((b"a", b"2")))

@@ -94,29 +94,16 @@ class StoreMember:
         self.left: Final = asyncio.Event()
         """Set while another member is used."""
         self.channel: Final = _channel(str(address), tls)
-        self.range: Final = self._unary("KV/Range", pb.RangeRequest, pb.RangeResponse)
-        self.txn: Final = self._unary("KV/Txn", pb.TxnRequest, pb.TxnResponse)
-        self.grant: Final = self._unary("Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse)
-        self.revoke: Final = self._unary("Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse)
-        self.status: Final = self._unary("Maintenance/Status", pb.StatusRequest, pb.StatusResponse)
-        self.keep_alive: Final = self._stream(
-            "Lease/LeaseKeepAlive", pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse
+        unary, stream = self.channel.unary_unary, self.channel.stream_stream
+        self.range: Final = _call(unary, "KV/Range", pb.RangeRequest, pb.RangeResponse)
+        self.txn: Final = _call(unary, "KV/Txn", pb.TxnRequest, pb.TxnResponse)
+        self.grant: Final = _call(unary, "Lease/LeaseGrant", pb.LeaseGrantRequest, pb.LeaseGrantResponse)
+        self.revoke: Final = _call(unary, "Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse)
+        self.status: Final = _call(unary, "Maintenance/Status", pb.StatusRequest, pb.StatusResponse)
+        self.keep_alive: Final = _call(
+            stream, "Lease/LeaseKeepAlive", pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse
         )
-        self.watch: Final = self._stream("Watch/Watch", pb.WatchRequest, pb.WatchResponse)
-
-    def _unary(self, method: str, request: Any, response: Any) -> Any:
-        return self.channel.unary_unary(
-            f"/etcdserverpb.{method}",
-            request_serializer=request.SerializeToString,
-            response_deserializer=response.FromString,
-        )
-
-    def _stream(self, method: str, request: Any, response: Any) -> Any:
-        return self.channel.stream_stream(
-            f"/etcdserverpb.{method}",
-            request_serializer=request.SerializeToString,
-            response_deserializer=response.FromString,
-        )
+        self.watch: Final = _call(stream, "Watch/Watch", pb.WatchRequest, pb.WatchResponse)
 
     async def is_connected(self, seconds: float) -> bool:
         """Whether it is connected, within this time."""
@@ -136,6 +123,14 @@ def _channel(target: str, tls: Tls | None) -> grpc.aio.Channel:
         return grpc.aio.insecure_channel(target, options=_OPTIONS)
     credentials = grpc.ssl_channel_credentials(tls.ca, tls.key, tls.certificate)
     return grpc.aio.secure_channel(target, credentials, options=_OPTIONS)
+
+
+def _call(kind: Callable[..., Any], method: str, request: Any, response: Any) -> Any:
+    return kind(
+        f"/etcdserverpb.{method}",
+        request_serializer=request.SerializeToString,
+        response_deserializer=response.FromString,
+    )
 
 
 class EtcdEndpoints:

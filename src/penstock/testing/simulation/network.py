@@ -275,11 +275,15 @@ class Network:
 
     def carry(self, source: SimulatedTransport, data: bytes | None) -> None:
         """Send bytes to the other end, after those already in flight."""
+        source.outgoing.append((self._deliver_later(source), data))
+
+    def _deliver_later(self, source: SimulatedTransport) -> float:
+        """Schedule a delivery after everything in flight; returns its time."""
         arrives_at = self.loop.time() + self.latency()
         if source.outgoing:
             arrives_at = max(arrives_at, source.outgoing[-1][0])
-        source.outgoing.append((arrives_at, data))
         self.loop.call_at(arrives_at, self._pump, source, context=NO_PROCESS)
+        return arrives_at
 
     def _pump(self, source: SimulatedTransport) -> None:
         """Deliver what is due, unless the link is cut."""
@@ -300,10 +304,7 @@ class Network:
     def reset(self, source: SimulatedTransport) -> None:
         """One end disappears: the other is reset after the bytes in flight, unless the link is cut."""
         source.is_abandoned = True
-        arrives_at = self.loop.time() + self.latency()
-        if source.outgoing:
-            arrives_at = max(arrives_at, source.outgoing[-1][0])
-        self.loop.call_at(arrives_at, self._pump, source, context=NO_PROCESS)
+        self._deliver_later(source)
 
     def _reset(self, target: SimulatedTransport) -> None:
         if target in self._connections:
