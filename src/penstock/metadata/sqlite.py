@@ -17,6 +17,7 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Self, TypeVar, TypeVarTuple
 
 from penstock.errors import PenstockError, Reason
@@ -168,36 +169,28 @@ _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
 
+@dataclass(slots=True)
 class _StoreCall(Generic[_T]):
     """One call of the store, sent to the thread and back."""
 
-    __slots__ = ("_future", "_outcome", "_run", "writes")
-
-    def __init__(self, run: Callable[[_Database], tuple[_T, list[Event]]], *, writes: bool) -> None:
-        self.writes = writes
-        self._run = run
-        self._future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-        self._outcome: tuple[_T, list[Event]] | None = None
-
-    def run(self, database: _Database) -> None:
-        """In the thread, inside a transaction of the database."""
-        self._outcome = self._run(database)
+    run: Callable[[_Database], tuple[_T, list[Event]]]
+    """Called in the thread, inside a transaction of the database."""
+    writes: bool
+    future: "asyncio.Future[_T]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    outcome: tuple[_T, list[Event]] | None = None
 
     def finish(self, subscribers: Subscribers, error: PenstockError | None) -> None:
         """On the event loop, after the commit. The events are delivered even if the caller was cancelled."""
         try:
-            if error is None and self._outcome is not None:
-                subscribers.deliver(self._outcome[1])
+            if error is None and self.outcome is not None:
+                subscribers.deliver(self.outcome[1])
         finally:
-            if not self._future.done():
+            if not self.future.done():
                 if error is not None:
-                    self._future.set_exception(error)
+                    self.future.set_exception(error)
                 else:
-                    assert self._outcome is not None
-                    self._future.set_result(self._outcome[0])
-
-    async def result(self) -> _T:
-        return await self._future
+                    assert self.outcome is not None
+                    self.future.set_result(self.outcome[0])
 
 
 class SqliteStore:
@@ -250,7 +243,7 @@ class SqliteStore:
         if self._closing:
             raise PenstockError(Reason.STORAGE_ERROR, "The metadata store is closed; the broker is shutting down.")
         self._jobs.put(job)
-        return await job.result()
+        return await job.future
 
     # In the thread.
 
@@ -288,7 +281,7 @@ class SqliteStore:
         try:
             database.begin(writes=any(job.writes for job in jobs))
             for job in jobs:
-                job.run(database)
+                job.outcome = job.run(database)
             database.commit()
         except Exception as error:  # noqa: BLE001 (every caller receives it, and the thread continues)
             explained = _explain(self._path, error)

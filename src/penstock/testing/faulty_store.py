@@ -6,7 +6,6 @@ and events continue, so that it can produce every race. Without a fault everythi
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 
 from penstock.errors import PenstockError, Reason
@@ -40,18 +39,13 @@ class StoreFault(Enum):
     """It is applied immediately, and the response arrives at the next :meth:`FaultyStore.release`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
-    fault: StoreFault
-    prefix: str
-
-
 class FaultyStore:
     """A :class:`~penstock.metadata.port.SharedStore` that forwards to another one. Create one for each node."""
 
     def __init__(self, store: SharedStore) -> None:
         self._store = store
-        self._orders: list[_Order] = []
+        self._orders: list[tuple[StoreFault, str]] = []
+        """Scheduled faults, with the prefix of the keys."""
         self._late: list[tuple[tuple[Compare, ...], tuple[Operation, ...]]] = []
         self._slow = asyncio.Event()
         self._held: list[tuple[Subscriber, list[Event]]] | None = None
@@ -67,7 +61,7 @@ class FaultyStore:
 
     def order(self, *faults: StoreFault, touching: str = "") -> None:
         """Schedule these for the next transactions that change a key with this prefix."""
-        self._orders += [_Order(fault, touching) for fault in faults]
+        self._orders += [(fault, touching) for fault in faults]
 
     async def met(self) -> None:
         """Return when all scheduled faults have begun."""
@@ -160,11 +154,11 @@ class FaultyStore:
             raise _unknown()
 
     def _take(self, operations: Sequence[Operation]) -> StoreFault | None:
-        for number, order in enumerate(self._orders):
-            if any(operation.key.startswith(order.prefix) for operation in operations):
+        for number, (fault, prefix) in enumerate(self._orders):
+            if any(operation.key.startswith(prefix) for operation in operations):
                 del self._orders[number]
                 self._met.set()
-                return order.fault
+                return fault
         return None
 
 
