@@ -124,23 +124,23 @@ def recover(
     segments = list_segments(disk, environment.files, directory)
     if not segments:
         return RecoveryPoint(0, 0, 0, NO_PRODUCERS)
-    first, believed = _where_to_begin(segments, point)
-    believed_offset = segments[first].base_offset if point is None else point.offset
+    first, trusted = _where_to_begin(segments, point)
+    trusted_offset = segments[first].base_offset if point is None else point.offset
     tail = SegmentTail(0, segments[0].base_offset, NO_EPOCH, None)
     epochs: dict[int, int] = {}
     gaps_to = load_clean_note(disk, directory).touched_to
     if point is not None and _was_rewritten(segments[first], point, gaps_to):
-        believed, believed_offset = segments[first].size, segments[first].next_offset
+        trusted, trusted_offset = segments[first].size, segments[first].next_offset
     for number in range(first, len(segments)):
         segment = segments[number]
         if number < len(segments) - 1:
-            tail = _scan_closed(environment, segment, interval_bytes, believed, believed_offset, epochs)
+            tail = _scan_closed(environment, segment, interval_bytes, trusted, trusted_offset, epochs)
             if tail.damage is None and tail.next_offset < segment.next_offset and segment.next_offset > gaps_to:
                 lost = f"offsets {tail.next_offset} to {segment.next_offset - 1} are missing"
                 tail = tail._replace(damage=DamageError(tail.end, lost))
         else:
-            tail = index_tail(segment, interval_bytes, believed, believed_offset, epochs)
-        believed = 0
+            tail = index_tail(segment, interval_bytes, trusted, trusted_offset, epochs)
+        trusted = 0
         if not synced:
             segment.opened().sync()
         if tail.damage is not None:
@@ -241,14 +241,14 @@ def _scan_closed(
     environment: LogEnvironment,
     segment: Segment,
     interval_bytes: int,
-    believed: int,
-    believed_offset: int,
+    trusted: int,
+    trusted_offset: int,
     epochs: dict[int, int],
 ) -> SegmentTail:
-    """Check a closed segment from the last index row before ``believed`` on. Damage in the result means: truncate there."""
+    """Check a closed segment from the last index row before ``trusted`` on. Damage in the result means: truncate there."""
     # Its index may not have been synced when the node stopped: zeros in it could make the segment look old.
     segment.check_indexes(interval_bytes)
-    row = segment.offsets.floor_by_value(believed)
+    row = segment.offsets.floor_by_value(trusted)
     position, offset = 0, segment.base_offset
     if row is not None and segment.row_is_true(*row):
         position, offset = row[1], segment.base_offset + row[0]
@@ -260,11 +260,11 @@ def _scan_closed(
                 position, offset, epoch = at + header.size_bytes, header.next_offset, header.leader_epoch
                 epochs.setdefault(epoch, header.base_offset)
         except DamageError as damage:
-            if environment.has_checkpoint and damage.position >= believed:
+            if environment.has_checkpoint and damage.position >= trusted:
                 return SegmentTail(position, offset, epoch, damage)
             sound = None if _is_hole(file, damage.position) else segment.next_sound(damage.position, offset)
-            if sound is None and damage.position < believed:
-                sound = believed, believed_offset
+            if sound is None and damage.position < trusted:
+                sound = trusted, trusted_offset
             if sound is None:
                 return SegmentTail(position, offset, epoch, damage)
             environment.report(
@@ -296,7 +296,7 @@ def _cut_at(environment: LogEnvironment, segments: list[Segment], number: int, t
 
 
 def _flush_index(environment: LogEnvironment, segment: Segment, tail: SegmentTail) -> None:
-    if segment.offsets.unflushed_rows < FEW_ROWS and not tail.stepped_over:
+    if segment.offsets.unflushed_rows < FEW_ROWS and not tail.skipped_damage:
         # Scanning the batches again is cheaper than a file.
         return
     try:

@@ -16,28 +16,28 @@ class SegmentTail(NamedTuple):
     last_epoch: int
     """Leader epoch of the last batch; -1 if there was none."""
     damage: DamageError | None
-    stepped_over: bool = False
+    skipped_damage: bool = False
     """Whether damage was skipped, which only the new index makes possible."""
 
 
 def index_tail(
-    segment: Segment, interval_bytes: int, believed: int, believed_offset: int, epochs: dict[int, int]
+    segment: Segment, interval_bytes: int, trusted: int, trusted_offset: int, epochs: dict[int, int]
 ) -> SegmentTail:
-    """Complete the index, and check the batches from position ``believed`` on; adds to ``epochs`` where each began.
+    """Complete the index, and check the batches from position ``trusted`` on; adds to ``epochs`` where each began.
 
-    Up to ``believed``, where ``believed_offset`` is next, everything was sound and synced once. Damage there is skipped: reading
+    Up to ``trusted``, where ``trusted_offset`` is next, everything was sound and synced once. Damage there is skipped: reading
     it is refused. After that the first batch that is not sound ends the log. The segment's ``size`` and ``next_offset`` are not
     changed: they are the limits of the scan.
     """
-    position, offset = segment.load_indexes_upto(believed)
+    position, offset = segment.load_indexes_upto(trusted)
     builder = IndexBuilder(segment.base_offset, segment.offsets, segment.times, interval_bytes)
     epoch = NO_EPOCH
     damage: DamageError | None = None
-    stepped_over = False
+    skipped_damage = False
     while position < segment.size:
-        known = position < believed
+        known = position < trusted
         try:
-            for at, header in segment.walk(position, offset, believed if known else None, check_crc=not known):
+            for at, header in segment.walk(position, offset, trusted if known else None, check_crc=not known):
                 builder.add(at, header)
                 position, offset, epoch = at + header.size_bytes, header.next_offset, header.leader_epoch
                 epochs.setdefault(epoch, header.base_offset)
@@ -46,10 +46,10 @@ def index_tail(
                 damage = found
                 break
             sound = segment.next_sound(found.position, offset)
-            position, offset = sound if sound is not None and sound[0] < believed else (believed, believed_offset)
-            stepped_over = True
+            position, offset = sound if sound is not None and sound[0] < trusted else (trusted, trusted_offset)
+            skipped_damage = True
     segment.max_timestamp = builder.finish()
-    return SegmentTail(position, offset, epoch, damage, stepped_over)
+    return SegmentTail(position, offset, epoch, damage, skipped_damage)
 
 
 def check_end(segment: Segment) -> SegmentTail:

@@ -98,7 +98,7 @@ def read_spans(data: bytes, header: BatchHeader) -> Iterator[RecordSpan]:
             end = position + length
             if length < RECORD_BYTES_MIN - 1 or end > size:
                 raise corrupt(f"Record {index} declares {length} bytes, but {size - position} are left")
-            number = data[position + 1]  # behind the attributes, which have no bit in use
+            number = data[position + 1]  # after the attributes, which have no bit in use
             position += 2
             if number > 127:
                 number, position = _read_more(data, position, number)

@@ -42,7 +42,7 @@ def test_the_index_becomes_what_appending_had_made(active, believed) -> None:
     assert epochs == {0: 0, 1: 10, 2: 20}
 
 
-def test_damage_behind_the_believed_part_ends_the_log(kit, active) -> None:
+def test_damage_after_the_trusted_part_ends_the_log(kit, active) -> None:
     segment, places, _ = active
     damage(kit, segment, places[20])
     tail = index_tail(segment, INTERVAL, places[10], 10, {})
@@ -51,7 +51,7 @@ def test_damage_behind_the_believed_part_ends_the_log(kit, active) -> None:
 
 
 @pytest.mark.parametrize("how", [damage, break_header])
-def test_damage_in_the_believed_part_is_stepped_over(kit, active, how) -> None:
+def test_damage_in_the_trusted_part_is_skipped(kit, active, how) -> None:
     segment, places, _ = active
     how(kit, segment, places[5])
     tail = index_tail(segment, INTERVAL, places[10], 10, {})
