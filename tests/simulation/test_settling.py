@@ -79,7 +79,7 @@ def test_a_move_that_does_not_end_is_found(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_files_of_a_deleted_topic_that_stay_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def keep(logs: LogManager, _: UUID) -> RemovalTask:
-        return RemovalTask(logs._disk)
+        return RemovalTask(logs.disk)
 
     monkeypatch.setattr(LogManager, "forget", keep)
     assert "which is deleted" in str(outcome(TwoLives).violation)
