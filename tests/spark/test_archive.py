@@ -182,9 +182,9 @@ def test_a_topic_made_anew_is_not_mixed_with_the_old_one(archive, topic, produce
 def test_what_is_wrong_with_the_arguments_is_said_before_spark_starts(archive, topic) -> None:
     with pytest.raises(PipelineError, match="requires --tier"):
         archive().run(local_retention="1h")
-    with pytest.raises(PipelineError, match="expected a duration"):
+    with pytest.raises(PipelineError, match="is not a duration"):
         archive().run(tier=True, local_retention="soon")
     with pytest.raises(PipelineError, match="NAME=VALUE"):
         archive().run(catalog=("uri",))
-    with pytest.raises(PipelineError, match="topic nowhere does not exist"):
+    with pytest.raises(PipelineError, match="Topic nowhere does not exist"):
         archive(topics=["nowhere"]).run()

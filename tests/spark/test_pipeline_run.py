@@ -514,7 +514,7 @@ def test_what_spark_does_not_understand_leaves_no_topic_behind(pipelines, topic,
 
 
 def test_a_topic_that_is_not_there_is_told_before_spark_is_asked(pipelines, topic) -> None:
-    with pytest.raises(PipelineNotFoundError, match=f"topic {topic}x does not exist; did you mean {topic}"):
+    with pytest.raises(PipelineNotFoundError, match=f"Topic {topic}x does not exist; did you mean {topic}"):
         pipelines.run(f'[source]\ntopics = "{topic}x"\n[[sinks]]\nkind = "console"\n')
     assert pipelines.registry.load("test").state is PipelineState.FAILED
 

@@ -140,7 +140,7 @@ def test_what_cannot_be_is_refused_before_spark_starts(replays) -> None:
     for arguments, says in (
         ({"from_offset": 1, "from_time": "2026-01-01"}, "not both"),
         ({"source": "broker", "lake": "/x"}, "requires --source"),
-        ({"from_time": "yesterday"}, "expected a time"),
+        ({"from_time": "yesterday"}, "is not a time"),
         ({"rate": 0}, "1 or more"),
         ({"to_offset": -1}, "0 or more"),
         ({"source": "lake"}, "specify its lake"),

@@ -168,7 +168,7 @@ def test_a_named_sink_takes_each_batch_once(spark, write, bootstrap, topic, sink
     for batch_id, text in [(0, "a"), (1, "b"), (1, "b"), (2, "c")]:
         write(spark.createDataFrame([(text,)], "value string"), topic=topic, sinkName=name, batchId=batch_id)
     assert values_in(bootstrap, topic) == [b"a", b"b", b"c"]
-    with pytest.raises(PySparkException, match=r"batch 1 was started after the sink .* committed batch 2"):
+    with pytest.raises(PySparkException, match=r"Batch 1 was started after the sink .* committed batch 2"):
         write(spark.createDataFrame([("d",)], "value string"), topic=topic, sinkName=name, batchId=1)
     assert values_in(bootstrap, topic) == [b"a", b"b", b"c"]
     sinks.delete(name)

@@ -21,7 +21,7 @@ def writer_of(spark, bootstrap):
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
-        (["'v' AS value"], {}, "the topic to write to is missing"),
+        (["'v' AS value"], {}, "The topic to write to is missing"),
         (["'k' AS key"], {"topic": "t"}, "required column 'value' is missing"),
         (["id AS value"], {"topic": "t"}, "'value' has type bigint, but must be string or binary"),
         (["'v' AS value", "id AS key"], {"topic": "t"}, "'key' has type bigint, but must be string or binary"),
@@ -66,7 +66,7 @@ def test_only_append_is_a_mode_of_a_topic(writer_of, topic, mode, said) -> None:
     ("columns", "options", "said"),
     [
         (["CAST(value AS STRING) AS key"], {"topic": "t"}, "required column 'value' is missing"),
-        (["value"], {}, "the topic to write to is missing"),
+        (["value"], {}, "The topic to write to is missing"),
         (["value"], {"topic": "t", "kafka.value.serializer": "x"}, "is not supported"),
         (["value"], {"topic": "t", "batchId": "3"}, "a stream numbers its own batches"),
     ],

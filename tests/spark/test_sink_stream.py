@@ -172,7 +172,7 @@ def test_an_old_checkpoint_is_told_and_not_taken_for_what_was_written(
     run(topic)
     shutil.rmtree(tmp_path / "checkpoint")
     shutil.copytree(tmp_path / "old", tmp_path / "checkpoint")
-    with pytest.raises(PySparkException, match=r"batch 1 was started after the sink .* committed batch 2"):
+    with pytest.raises(PySparkException, match=r"Batch 1 was started after the sink .* committed batch 2"):
         start(topic).awaitTermination(60)
     assert values_in(bootstrap, topic) == files.rows
 

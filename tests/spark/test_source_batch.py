@@ -138,9 +138,9 @@ def test_one_dataframe_in_several_filters_has_the_rows_of_each(reading, filled, 
         ({"kafka__auto__offset__reset": "earliest"}, "startingOffsets"),
         ({"subscribe": "a", "assign": '{"a":[0]}'}, "exactly one of the options"),
         ({"startingOffsets": "latest"}, "startingOffsets cannot be latest"),
-        ({"subscribe": "not-there"}, "topic not-there does not exist"),
+        ({"subscribe": "not-there"}, "Topic not-there does not exist"),
         ({"schema": "value string"}, r"CAST\(value AS STRING\)"),
-        ({"schema": "price double"}, "unknown column 'price'"),
+        ({"schema": "price double"}, "Unknown column 'price'"),
     ],
 )
 def test_what_is_wrong_reaches_the_user_in_words(reading, options, text) -> None:

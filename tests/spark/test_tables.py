@@ -86,7 +86,7 @@ def test_dead_letters_are_chosen_by_the_topics_they_came_from(table, mortuary, t
         assert table("dead_letters", "reason string", **options).count() == 1
     assert table("dead_letters").where(f"topic = '{topic}'").count() == 1
     assert table("dead_letters", subscribePattern="no-such-topic").count() == 0
-    with pytest.raises(Exception, match="topic 'no-such-topic' does not exist"):
+    with pytest.raises(Exception, match="Topic 'no-such-topic' does not exist"):
         table("dead_letters", topic="no-such-topic").count()
 
 
@@ -133,7 +133,7 @@ def test_a_queue_without_work_is_an_empty_table(table, topic, http) -> None:
 
 
 def test_a_queue_that_there_is_not_is_told(table, topic) -> None:
-    with pytest.raises(Exception, match=r"queue .* of group nobody does not exist"):
+    with pytest.raises(Exception, match=r"Queue .* of group nobody does not exist"):
         table("queue", topic=topic, group="nobody").count()
 
 
@@ -184,7 +184,7 @@ def test_topics_and_partitions_show_how_much_there_is(table, topic, produce) -> 
     assert (len(full.replicas), full.in_sync) == (1, [full.leader])
     names = [row.topic for row in table("topics", "topic string").collect()]
     assert topic in names
-    with pytest.raises(Exception, match="topic 'no-such-topic' does not exist"):
+    with pytest.raises(Exception, match="Topic 'no-such-topic' does not exist"):
         table("topics", topic="no-such-topic").count()
 
 

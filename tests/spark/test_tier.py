@@ -176,7 +176,7 @@ def test_a_lake_that_is_gone_is_a_loss_of_data_and_not_an_empty_table(dropped) -
 
 def test_a_tier_stays_at_its_lake(dropped, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(dropped, "lake", tmp_path / "another")
-    with pytest.raises(PipelineError, match=r"the tier of .* may exist only there"):
+    with pytest.raises(PipelineError, match=r"The tier of .* may exist only there"):
         dropped.archive(tier=True)
 
 

@@ -28,4 +28,4 @@ def __getattr__(name: str) -> object:
     # Spark's Python workers import this package for every task: what drivers need is none of their business.
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise AttributeError(f"Module {__name__!r} has no attribute {name!r}")

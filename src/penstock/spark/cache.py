@@ -22,7 +22,7 @@ def cache_folder() -> Path:
         if _is_ours_alone(folder):
             return folder
     raise OSError(
-        f"neither {candidates[0]} nor {candidates[1]} is writable by you and only by you: set XDG_CACHE_HOME to a folder that you own"
+        f"Neither {candidates[0]} nor {candidates[1]} is writable by you and only by you: set XDG_CACHE_HOME to a folder that you own"
     )
 
 

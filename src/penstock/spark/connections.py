@@ -65,7 +65,7 @@ def cluster_for(options: Mapping[str, str]) -> Cluster:
         try:
             addresses = parse_bootstrap(key.bootstrap)
         except ValueError as error:
-            raise OptionError(f"the option kafka.bootstrap.servers: {error}") from None
+            raise OptionError(f"The option kafka.bootstrap.servers: {error}") from None
         kept = Cluster(
             addresses,
             client_id=key.client_id,
@@ -115,7 +115,7 @@ def patiently(options: Mapping[str, str], attempt: Callable[[Cluster], T]) -> T:
                 raise
             LOG.warning("%s; retrying in %d ms, %d more times", error, interval_ms, left)
             sleep(interval_ms / 1000)
-    raise AssertionError("the last try returns or raises")
+    raise AssertionError("The last try returns or raises")
 
 
 def _passing(error: ClientError) -> bool:

@@ -46,7 +46,7 @@ class SparkOptions(Mapping[str, str]):
         """Where the brokers are: ``kafka.bootstrap.servers``, or ``bootstrap.servers``."""
         found = self.get("kafka.bootstrap.servers") or self.get("bootstrap.servers") or ""
         if not found.strip():
-            raise OptionError('set the option kafka.bootstrap.servers to the brokers, for example "127.0.0.1:9092"')
+            raise OptionError('Set the option kafka.bootstrap.servers to the brokers, for example "127.0.0.1:9092"')
         return found.strip()
 
     @overload
@@ -63,9 +63,9 @@ class SparkOptions(Mapping[str, str]):
         try:
             number = int(text.strip())
         except ValueError:
-            raise OptionError(f"the option {name} must be an integer, not {text!r}") from None
+            raise OptionError(f"The option {name} must be an integer, not {text!r}") from None
         if number < at_least:
-            raise OptionError(f"the option {name} must be {at_least} or more, not {number}")
+            raise OptionError(f"The option {name} must be {at_least} or more, not {number}")
         return number
 
     def flag(self, name: str, *, default: bool) -> bool:
@@ -75,7 +75,7 @@ class SparkOptions(Mapping[str, str]):
             return default
         found = _TRUE_AND_FALSE.get(text.strip().lower())
         if found is None:
-            raise OptionError(f"the option {name} must be true or false, not {text!r}")
+            raise OptionError(f"The option {name} must be true or false, not {text!r}")
         return found
 
     def duration_ms(self, name: str, default_ms: int) -> int:
@@ -86,7 +86,7 @@ class SparkOptions(Mapping[str, str]):
         matched = _DURATION.fullmatch(text.strip().lower())
         unit_ms = _UNITS_MS.get(matched[2] or "ms") if matched else None
         if matched is None or unit_ms is None:
-            raise OptionError(f"the option {name} must be a duration such as 30s, 15m or 1h, not {text!r}")
+            raise OptionError(f"The option {name} must be a duration such as 30s, 15m or 1h, not {text!r}")
         return int(int(matched[1]) * unit_ms)
 
 

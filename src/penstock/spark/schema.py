@@ -52,8 +52,8 @@ def check_columns(schema: StructType) -> None:
     for field in schema.fields:
         known = _KNOWN.get(field.name)
         if known is None:
-            raise OptionError(f"unknown column {field.name!r}: the columns of a record are {', '.join(_KNOWN)}")
+            raise OptionError(f"Unknown column {field.name!r}: the columns of a record are {', '.join(_KNOWN)}")
         if field.dataType.simpleString() != known.simpleString():
             raise OptionError(
-                f"the column {field.name} is {known.simpleString()}, not {field.dataType.simpleString()}: keep the type in the schema and cast it in the query, for example CAST({field.name} AS STRING)"
+                f"The column {field.name} is {known.simpleString()}, not {field.dataType.simpleString()}: keep the type in the schema and cast it in the query, for example CAST({field.name} AS STRING)"
             )

@@ -55,7 +55,7 @@ def unpack(archive: Path) -> Path:
         made_for = zipped.read(PLATFORM).decode()
         if made_for != platform():
             raise ImportError(
-                f"penstock was sent by {made_for}, but this executor is {platform()}: install it there (pip install 'penstock[spark]') or use the same Python on both"
+                f"Penstock was sent by {made_for}, but this executor is {platform()}: install it there (pip install 'penstock[spark]') or use the same Python on both"
             )
         parent = tempfile.mkdtemp(dir=folder.parent)
         try:

@@ -100,7 +100,7 @@ def _files(modules: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         for name, content in _module(module):
             if not name.endswith(".py"):
                 raise ShippingError(
-                    f"module {module!r} cannot be sent to executors: {name} is not Python code and cannot be loaded from an archive; install it on the executors, or send an environment with spark.archives"
+                    f"Module {module!r} cannot be sent to executors: {name} is not Python code and cannot be loaded from an archive; install it on the executors, or send an environment with spark.archives"
                 )
             yield name, content
 
@@ -116,7 +116,7 @@ def _module(name: str) -> Iterator[tuple[str, bytes]]:
     spec = find_spec(name) if "." not in name else None
     if spec is None or spec.origin is None or not os.path.exists(spec.origin):
         raise ShippingError(
-            f"module {name!r} cannot be sent to executors: specify a top-level module that can be imported here"
+            f"Module {name!r} cannot be sent to executors: specify a top-level module that can be imported here"
         )
     origin = Path(spec.origin)
     if spec.submodule_search_locations:

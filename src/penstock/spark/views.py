@@ -125,7 +125,7 @@ class Views:
         for first, second in pairwise(sorted(found, key=lambda wanted: wanted.name.lower())):
             if first.name != second.name and first.name.lower() == second.name.lower():
                 raise SameName(
-                    f"the topics {first.topic} and {second.topic} differ only in case, and are the same name in SQL: query one at a time"
+                    f"The topics {first.topic} and {second.topic} differ only in case, and are the same name in SQL: query one at a time"
                 )
         for wanted in found:
             if self._registered.get(wanted.name) != wanted:
@@ -248,7 +248,7 @@ class Views:
             found = [field for field in schema.fields if field.name != corrupt]
         if not found:
             raise NotJson(
-                f"topic {topic} has no JSON object among its latest values: query `{topic}` for its values as text"
+                f"Topic {topic} has no JSON object among its latest values: query `{topic}` for its values as text"
             )
         return StructType(found)
 

@@ -101,18 +101,18 @@ def test_a_good_file_is_json_for_programs(file, capsys) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["check", "nosuch.toml"], "file nosuch.toml does not exist"),
-        (["run", "nosuch.toml"], "file nosuch.toml does not exist"),
+        (["check", "nosuch.toml"], "File nosuch.toml does not exist"),
+        (["run", "nosuch.toml"], "File nosuch.toml does not exist"),
         (["check", "FILE", "--set", "source.topcs=x"], "--set: [source] topcs: unknown; did you mean topics?"),
         (["check", "FILE", "--set", "source"], "--set 'source': write NAME=VALUE"),
-        (["run", "FILE", "--trigger", "often"], '--trigger: got "often", expected a duration such as "10s", or "once"'),
-        (["run", "FILE", "--master", "spark://h:1"], "on spark://h:1 the checkpoint must be in a place that the driver and the executors can both reach"),
+        (["run", "FILE", "--trigger", "often"], '--trigger: "often" is not a duration such as "10s", or "once"'),
+        (["run", "FILE", "--master", "spark://h:1"], "On spark://h:1 the checkpoint must be in a place that the driver and the executors can both reach"),
         (["run", "FILE", "--name", "../../x"], '--name: got "../../x", expected at most 100 letters, digits, ., _ and -'),
         (["transform", "--from", "a", "--to", "b"], "Missing option '--sql'"),
         (["transform", "--from", "a", "--to", "b", "--sql", "SELECT * FROM c"], "error: --sql: unknown source or step c; available: a"),
-        (["stats", "a", "--to", "b", "--every", "5 minuts"], 'error: --every: got "5 minuts", expected a duration such as'),
-        (["stats", "a", "--to", "b", "--start", "x"], 'error: --start: got "x", expected "earliest", "latest", a time such as'),
-        (["replay", "a", "--to", "b", "--from-time", "earliest"], 'error: --from-time: got "earliest", expected a time such as "2026-03-01T12:00:00Z", or a date'),
+        (["stats", "a", "--to", "b", "--every", "5 minuts"], 'error: --every: "5 minuts" is not a duration such as'),
+        (["stats", "a", "--to", "b", "--start", "x"], 'error: --start: "x" is not "earliest", "latest", a time such as'),
+        (["replay", "a", "--to", "b", "--from-time", "earliest"], 'error: --from-time: "earliest" is not a time such as "2026-03-01T12:00:00Z", or a date'),
         (["replay", "a", "--to", "b", "--from-offset", "15", "--to-offset", "5"], "error: --to-offset: the range ends before it starts; --from-offset must not be after"),
         (["stats", "a"], "stats: specify where to write the results: --to TOPIC, --table PATH, or both"),
     ],
@@ -173,16 +173,16 @@ def test_a_built_in_is_called_by_its_own_name_and_what_it_works_on(monkeypatch) 
 @pytest.mark.parametrize(
     ("kind", "table", "told"),
     [
-        ("stats", 'topics = ["a"]\nto = "b"\nevery = "5 minuts"', '6: [stats] every: got "5 minuts", expected a duration such as "10s"'),
-        ("stats", 'topics = ["a"]\nto = "b"\nstart = "erliest"', '6: [stats] start: got "erliest", expected "earliest"'),
+        ("stats", 'topics = ["a"]\nto = "b"\nevery = "5 minuts"', '6: [stats] every: "5 minuts" is not a duration such as "10s"'),
+        ("stats", 'topics = ["a"]\nto = "b"\nstart = "erliest"', '6: [stats] start: "erliest" is not "earliest"'),
         ("stats", 'topics = ["a"]', "3: [stats]: specify where to write the results"),
-        ("archive", 'topics = ["a"]\nto = "l"\ntier = true\nlocal_retention = "soon"', '7: [archive] local_retention: got "soon", expected'),
+        ("archive", 'topics = ["a"]\nto = "l"\ntier = true\nlocal_retention = "soon"', '7: [archive] local_retention: "soon" is not'),
         ("archive", 'topics = ["a"]\nto = "l"\nlocal_retention = "1h"', "3: [archive]: --local-retention requires --tier"),
         ("stats", 'topics = ["a"]\nto = "b"\nlateness = 10', '6: [stats] lateness: got 10, expected a string; write "10s"'),
-        ("replay", 'topic = "a"\nto = "b"\nto_time = "soon"', '6: [replay] to_time: got "soon", expected a time such as'),
+        ("replay", 'topic = "a"\nto = "b"\nto_time = "soon"', '6: [replay] to_time: "soon" is not a time such as'),
         ("replay", 'topic = "a"\nto = "b"\nfrom_offset = 3\nto_offset = 2', "7: [replay] to_offset: the range ends before it starts"),
-        ("redrive", 'topic = ["a"]\nmax = 0', "5: [redrive] max: got 0, expected 1 or more"),
-        ("dlq-report", "limit = 0", "4: [dlq-report] limit: got 0, expected a number from 1 to 10000"),
+        ("redrive", 'topic = ["a"]\nmax = 0', "5: [redrive] max: 0 is too small; specify 1 or more"),
+        ("dlq-report", "limit = 0", "4: [dlq-report] limit: 0 is not a number from 1 to 10000"),
         ("transform", 'from = ["a"]\nto = "b"\nsql = "SELECT * FROM c"', "6: [transform] sql: unknown source or step c; available: a"),
     ],
 )  # fmt: skip
@@ -288,7 +288,7 @@ def test_forget(state, sleeper, capsys) -> None:
     assert capsys.readouterr().err == "Forgot pipeline big; its checkpoint is still in there\n"
     assert state.all() == []
     assert main.run(["pipeline", "forget", "big"]) == Exit.NOT_FOUND
-    assert capsys.readouterr().err == f"error: pipeline big does not exist in {state.folder}\n"
+    assert capsys.readouterr().err == f"error: Pipeline big does not exist in {state.folder}\n"
 
 
 def test_a_checkpoint_in_the_state_folder_is_forgotten_too_when_asked_for(state, sleeper, capsys) -> None:

@@ -33,7 +33,7 @@ def test_brokers_are_named_in_either_of_two_ways(name) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"kafka.bootstrap.servers": " "}])
 def test_without_brokers_the_text_says_what_to_set(options) -> None:
-    with pytest.raises(OptionError, match=r'set the option kafka\.bootstrap\.servers .* "127'):
+    with pytest.raises(OptionError, match=r'Set the option kafka\.bootstrap\.servers .* "127'):
         _ = SparkOptions(options).bootstrap
 
 

@@ -30,7 +30,7 @@ def test_a_query_may_ask_for_some_columns_in_any_order(kept) -> None:
 
 
 def test_other_columns_are_refused_with_those_that_there_are() -> None:
-    with pytest.raises(OptionError, match=r"unknown column 'price': .* key, value, topic, .*headers"):
+    with pytest.raises(OptionError, match=r"Unknown column 'price': .* key, value, topic, .*headers"):
         check_columns(StructType().add("price", "double"))
 
 

@@ -93,11 +93,11 @@ def check_checkpoint(lake: Lake, checkpoint: str) -> None:
     before = str(json.loads(remembered)["lake"]) if remembered is not None else "another lake"
     if before != lake.location:
         raise LakeError(
-            f"the checkpoint {checkpoint} belongs to an archive in {before}, and {lake.location} would lack its records. Archive to that lake, or use another --name: the archive then starts where this lake ends"
+            f"The checkpoint {checkpoint} belongs to an archive in {before}, and {lake.location} would lack its records. Archive to that lake, or use another --name: the archive then starts where this lake ends"
         )
     moved = "" if lake.format is LakeFormat.ICEBERG else ", or specify its new place with --to"
     raise LakeError(
-        f"what this archive wrote to {before} no longer exists, but its checkpoint {checkpoint} requires it: the lake was moved, renamed or emptied. Move it back{moved}; to start over with the records that the broker still has, remove the checkpoint"
+        f"What this archive wrote to {before} no longer exists, but its checkpoint {checkpoint} requires it: the lake was moved, renamed or emptied. Move it back{moved}; to start over with the records that the broker still has, remove the checkpoint"
     )
 
 
@@ -109,12 +109,12 @@ def check_tier(cluster: Cluster, lake: Lake, topics: Sequence[str], group: str, 
             continue
         if sets_tier:
             raise LakeError(
-                f"the tier of {topic} is {tier.location} ({tier.format}), and its older records may exist only there: archive to that lake, or first delete "
+                f"The tier of {topic} is {tier.location} ({tier.format}), and its older records may exist only there: archive to that lake, or first delete "
                 f"the topic's config {LOCATION}"
             )
         if tier.group == group:
             raise LakeError(
-                f"the tier of {topic} is {tier.location} ({tier.format}), and the group {group} tracks its records: the broker would delete records that only this lake has. Use another --name for this archive"
+                f"The tier of {topic} is {tier.location} ({tier.format}), and the group {group} tracks its records: the broker would delete records that only this lake has. Use another --name for this archive"
             )
 
 

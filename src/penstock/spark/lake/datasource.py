@@ -171,13 +171,13 @@ def _format(options: SparkOptions) -> LakeFormat:
 def _path(options: SparkOptions) -> str:
     path = options.get("path", "")
     if not path:
-        raise OptionError('set the option path to the lake: a folder, or a URI such as "s3://bucket/lake"')
+        raise OptionError('Set the option path to the lake: a folder, or a URI such as "s3://bucket/lake"')
     return path
 
 
 def _target(given: Mapping[str, str], schema: StructType, *, overwrite: bool) -> LakeTarget:
     if overwrite:
-        raise OptionError('a lake supports only appends: write with mode("append")')
+        raise OptionError('A lake supports only appends: write with mode("append")')
     options = options_of(given)
     folders = [name.strip() for name in options.get("partitionBy", "").split(",") if name.strip()]
     # A relative path means a place of the driver's; tasks may stand elsewhere.

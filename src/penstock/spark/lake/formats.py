@@ -31,4 +31,4 @@ def format_named(text: str) -> LakeFormat:
         return LakeFormat(text.strip().lower())
     except ValueError:
         names = ", ".join(LakeFormat)
-        raise LakeError(f"unknown lake format {text!r}: write one of {names}") from None
+        raise LakeError(f"Unknown lake format {text!r}: write one of {names}") from None

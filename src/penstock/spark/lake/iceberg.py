@@ -99,7 +99,7 @@ class IcebergTable:
             except OverflowError as error:
                 # pyiceberg makes Python's dates of what the files say of their columns.
                 raise LakeError(
-                    f"rows for {self._place} have a time outside the years 1 to 9999, which cannot be committed to Iceberg: remove them, or write to Parquet or Delta"
+                    f"Rows for {self._place} have a time outside the years 1 to 9999, which cannot be committed to Iceberg: remove them, or write to Parquet or Delta"
                 ) from error
         self._sync(table)
 
@@ -138,7 +138,7 @@ class IcebergTable:
                 folder = self._store.local_path
                 if folder is None:
                     raise LakeError(
-                        f"an Iceberg lake at {self._store.uri} needs a catalog: set catalog.type and catalog.uri, or configure pyiceberg's catalog 'penstock' (PYICEBERG_CATALOG__PENSTOCK__URI)"
+                        f"An Iceberg lake at {self._store.uri} needs a catalog: set catalog.type and catalog.uri, or configure pyiceberg's catalog 'penstock' (PYICEBERG_CATALOG__PENSTOCK__URI)"
                     )
                 folder.mkdir(parents=True, exist_ok=True)
                 properties = {"type": "sql", "uri": f"sqlite:///{folder / SQLITE}", "warehouse": self._place}
@@ -163,7 +163,7 @@ class IcebergTable:
         if found.location().rstrip("/") != self._place:
             # A catalog for many lakes tells them apart by their last names alone.
             raise LakeError(
-                f"the catalog has a table {'.'.join(self._name)} at {found.location()}, and this lake is {self._place}: rename its folder"
+                f"The catalog has a table {'.'.join(self._name)} at {found.location()}, and this lake is {self._place}: rename its folder"
             )
         return found
 
@@ -176,7 +176,7 @@ class IcebergTable:
         place = str(json.loads(written[-1].read_bytes())["location"]).rstrip("/")
         if place != self._place:
             raise LakeError(
-                f"the Iceberg table in {self._place} was created in {place}, and its metadata contains that path: move it back there, or archive to a new place"
+                f"The Iceberg table in {self._place} was created in {place}, and its metadata contains that path: move it back there, or archive to a new place"
             )
 
     def _create(self, layout: LakeLayout) -> PyIcebergTable:

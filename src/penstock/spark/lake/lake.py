@@ -188,7 +188,7 @@ class Lake:
                 )
             if field.name not in layout.folders and kind_of(there.field(at).type) != kind_of(field.type):
                 raise LakeError(
-                    f"the column {field.name} of {self.location} is {there.field(at).type}, and this query writes {field.type}: write the same type, or choose another place"
+                    f"The column {field.name} of {self.location} is {there.field(at).type}, and this query writes {field.type}: write the same type, or choose another place"
                 )
 
     def _ends(self, layout: LakeLayout) -> dict[str, Ends]:
@@ -283,7 +283,7 @@ def open_lake(location: str, lake_format: LakeFormat, options: Mapping[str, str]
         return Lake(store, _table(store, lake_format, options or {}), lake_format)
     except ModuleNotFoundError as error:
         raise LakeError(
-            f"a lake of format {lake_format} needs the library {error.name}, which the Python that Spark runs ({sys.executable}) does not "
+            f"A lake of format {lake_format} needs the library {error.name}, which the Python that Spark runs ({sys.executable}) does not "
             "have: pip install 'penstock[spark]' there"
         ) from error
 

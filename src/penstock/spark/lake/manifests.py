@@ -67,7 +67,7 @@ class Manifests:
             raise LakeError(f"{self._store.uri_of(_MARK)} is damaged ({error}); restore it from a copy") from error
         if found.version != VERSION:
             raise LakeError(
-                f"the lake {self._store.uri} has version {found.version}; this version of Penstock supports {VERSION}"
+                f"The lake {self._store.uri} has version {found.version}; this version of Penstock supports {VERSION}"
             )
         return found
 

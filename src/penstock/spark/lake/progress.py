@@ -63,6 +63,6 @@ def _topic_id(cluster: Cluster, topic: str) -> UUID | None:
 
 def _made_anew(topic: str, location: str) -> LakeError:
     return LakeError(
-        f"the topic {topic} was deleted, or deleted and created again, while it was archived, and {location} contains records of the old one. Archive the new "
+        f"The topic {topic} was deleted, or deleted and created again, while it was archived, and {location} contains records of the old one. Archive the new "
         "one to another place, with another --name"
     )

@@ -91,7 +91,7 @@ def begin(wanted: ReplayRequest, bootstrap: str, folder: str, note: Callable[[st
         found = msgspec.json.decode(data, type=Replay)
         if found.wanted != wanted:
             raise LakeError(
-                f"a replay with other arguments is unfinished ({store.uri_of(PLAN)}): run that command again to finish it, use another --name for this one, or remove that file"
+                f"A replay with other arguments is unfinished ({store.uri_of(PLAN)}): run that command again to finish it, use another --name for this one, or remove that file"
             )
         note("continuing the interrupted replay")
         return found

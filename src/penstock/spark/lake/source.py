@@ -88,7 +88,7 @@ class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
         if not options.get("topic"):
             raise OptionError(
-                "only a single topic of a lake can be read as a stream: set the option topic, or read the lake as a table"
+                "Only a single topic of a lake can be read as a stream: set the option topic, or read the lake as a table"
             )
         self._options = options
         self._schema = schema
@@ -181,7 +181,7 @@ def _offsets(options: SparkOptions, name: str) -> dict[int, int]:
         return {int(partition): int(offset) for partition, offset in json.loads(text).items()}
     except (ValueError, AttributeError):
         raise OptionError(
-            f'the option {name} of a lake must be JSON by partition, such as {{"0": 100}}, not {text!r}'
+            f'The option {name} of a lake must be JSON by partition, such as {{"0": 100}}, not {text!r}'
         ) from None
 
 

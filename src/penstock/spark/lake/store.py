@@ -170,7 +170,7 @@ class Store:
 def absolute(location: str) -> str:
     """A location as a URI without a slash at its end; a plain path is one of this machine's."""
     if not location.strip():
-        raise LakeError("the place of the lake is missing: specify a folder or a URI")
+        raise LakeError("The place of the lake is missing: specify a folder or a URI")
     if "://" not in location:
         return Path(location).expanduser().absolute().as_uri().rstrip("/")
     return location.rstrip("/")

@@ -86,7 +86,7 @@ class Tier:
     def _list(self) -> list[StoredFile]:
         lake: Lake = open_lake(self.location, self.format)
         if not lake.is_records():
-            raise LakeError("there is no lake of records")
+            raise LakeError("There is no lake of records")
         return lake.files(self.topic)
 
     def _reading(self, read: Callable[[], T]) -> T:
@@ -115,5 +115,5 @@ def read_split(split: LakeSplit, columns: Sequence[str]) -> Iterator[pa.RecordBa
 
 def _lost(topic: str, where: str, error: Exception) -> DataLossError:
     return DataLossError(
-        f"old records of {topic} are in a lake that cannot be read ({where}): {error}. Make it reachable, or set failOnDataLoss to false to read only the records in the broker."
+        f"Old records of {topic} are in a lake that cannot be read ({where}): {error}. Make it reachable, or set failOnDataLoss to false to read only the records in the broker."
     )

@@ -67,7 +67,7 @@ def load(path: FilePath, overrides: Mapping[str, str] | None = None) -> Pipeline
 
 def _no_file(path: FilePath) -> str:
     beside = [each.name for each in path.parent.glob("*.toml")] if path.parent.is_dir() else []
-    return f"file {path} does not exist" + (
+    return f"File {path} does not exist" + (
         f"; {suggestion(path.name, beside)}" if beside else "; specify the path of a .toml file"
     )
 

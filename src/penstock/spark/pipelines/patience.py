@@ -19,4 +19,4 @@ def patiently(ask: Callable[[], T], note: Callable[[BaseException], None] | None
                 raise
             if note is not None:
                 note(error)
-    raise AssertionError("the last one returns or raises")
+    raise AssertionError("The last one returns or raises")

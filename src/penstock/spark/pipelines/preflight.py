@@ -41,7 +41,7 @@ def check_topics(bootstrap: str, read: set[str], written: set[str]) -> None:
         for name in sorted(read - there - written):
             close = get_close_matches(name, there, n=1)
             meant = f"did you mean {close[0]}?" if close else f"to create it, run penstock topic create {name}"
-            raise PipelineNotFoundError(f"topic {name} does not exist; {meant}")
+            raise PipelineNotFoundError(f"Topic {name} does not exist; {meant}")
         for name in sorted(written - there):
             _create(admin, name, validate_only=True)
 
@@ -89,7 +89,7 @@ def check_folders(pipeline: Pipeline, checkpoint: str) -> None:
             continue
         if written > begun:
             raise PipelineUsageError(
-                f"sink {sink.name}: {sink.path} has batches up to {written} from a checkpoint other than {checkpoint}, and Spark would skip "
+                f"Sink {sink.name}: {sink.path} has batches up to {written} from a checkpoint other than {checkpoint}, and Spark would skip "
                 "as many batches of this one. Set another path for the sink, or use the checkpoint that wrote to this path"
             )
 

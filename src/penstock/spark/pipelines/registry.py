@@ -133,7 +133,7 @@ class Registry:
         except FileNotFoundError:
             known = [run.name for run in self.all()]
             names = f"; existing pipelines: {', '.join(known)}" if known else ""
-            raise PipelineNotFoundError(f"pipeline {name} does not exist in {self.folder}{names}") from None
+            raise PipelineNotFoundError(f"Pipeline {name} does not exist in {self.folder}{names}") from None
 
     def all(self) -> list[Run]:
         """The last run of each pipeline, by name."""
@@ -154,7 +154,7 @@ class Registry:
         """Remove what is remembered; not its checkpoint."""
         run = self.load(name)
         if run.state in ALIVE:
-            raise PipelineError(f"pipeline {name} is running (pid {run.pid}); run penstock pipeline stop {name} first")
+            raise PipelineError(f"Pipeline {name} is running (pid {run.pid}); run penstock pipeline stop {name} first")
         # One that starts at this moment has its lock already, and has not said so yet.
         with self.running(name):
             for suffix in (".json", ".log", ".lock"):
@@ -192,7 +192,7 @@ class Registry:
             except BlockingIOError:
                 raise PipelineError(self._taken(name)) from None
             if not _is_there(path, lock.fileno()):
-                raise PipelineError(f"pipeline {name} was removed just now; run it again")
+                raise PipelineError(f"Pipeline {name} was removed just now; run it again")
             yield
 
     def _taken(self, name: str) -> str:
@@ -200,7 +200,7 @@ class Registry:
             who = f" (pid {self._read(self._file(name)).pid})"
         except (FileNotFoundError, PipelineError):
             who = ""
-        return f"pipeline {name} is already running{who}; run penstock pipeline stop {name} first, or use --name OTHER for this one"
+        return f"Pipeline {name} is already running{who}; run penstock pipeline stop {name} first, or use --name OTHER for this one"
 
     def _file(self, name: str) -> Path:
         return self.folder / f"{name}.json"

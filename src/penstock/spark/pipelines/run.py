@@ -271,7 +271,7 @@ class Execution:
         settings = self._settings
         if settings.streams and not settings.checkpoint and not settings.master.startswith("local"):
             raise PipelineUsageError(
-                f"on {settings.master} the checkpoint must be in a place that the driver and the executors can both reach; "
+                f"On {settings.master} the checkpoint must be in a place that the driver and the executors can both reach; "
                 'write checkpoint = "s3a://..." or a shared folder in [pipeline], or give --checkpoint'
             )
 
@@ -297,7 +297,7 @@ class Execution:
             reason = _reason(error)
             started = self._started.get(str(follower.query.id))
             if started is None or self._stop.is_set() or started.again >= AGAIN_MAX or TOO_SLOW not in reason:
-                raise PipelineError(f"query {follower.query.name} failed: {reason}{self._advice(reason)}") from None
+                raise PipelineError(f"Query {follower.query.name} failed: {reason}{self._advice(reason)}") from None
             started.again += 1
             self._note_busy(started, error)
             follower.query = self._begin(started)

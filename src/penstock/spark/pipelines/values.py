@@ -41,7 +41,7 @@ def duration_ms(text: str) -> int:
     """``"10s"``, ``"5 minutes"``, ``"250ms"``."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f'got "{text}", expected a duration such as "10s", "5 minutes" or "2 hours"')
+        raise ValueError(f'"{text}" is not a duration such as "10s", "5 minutes" or "2 hours"')
     unit = found[2].lower()
     scale = _UNIT_MS["ms" if unit.startswith("mill") or unit == "ms" else unit[0]]
     return int(found[1]) * scale
@@ -61,7 +61,7 @@ def trigger_of(text: str) -> Trigger:
     try:
         return Trigger(every_ms=duration_ms(text))
     except ValueError:
-        raise ValueError(f'got "{text}", expected a duration such as "10s", or "once"') from None
+        raise ValueError(f'"{text}" is not a duration such as "10s", or "once"') from None
 
 
 def start_options(start: str | Mapping[str, Mapping[str, int]]) -> dict[str, str]:
@@ -73,7 +73,7 @@ def start_options(start: str | Mapping[str, Mapping[str, int]]) -> dict[str, str
         return {"startingOffsets": text}
     if text.startswith("{"):
         return {"startingOffsets": json.dumps(_offsets(text))}
-    unix_ms = moment_ms(text, 'expected "earliest", "latest", a time such as "2026-03-01T12:00:00Z", or offsets')
+    unix_ms = moment_ms(text, '"earliest", "latest", a time such as "2026-03-01T12:00:00Z", or offsets')
     return {"startingTimestamp": str(unix_ms), "startingOffsetsByTimestampStrategy": "latest"}
 
 
@@ -81,24 +81,22 @@ def _offsets(text: str) -> dict[str, dict[str, int]]:
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f'the offsets are not JSON ({error.msg}); write {{"orders": {{"0": 42}}}}') from None
+        raise ValueError(f'The offsets are not JSON ({error.msg}); write {{"orders": {{"0": 42}}}}') from None
     for partitions in found.values():
         if not isinstance(partitions, dict) or not all(type(offset) is int for offset in partitions.values()):
-            raise ValueError('the offsets must be numbers by topic and partition; write {"orders": {"0": 42}}')
+            raise ValueError('The offsets must be numbers by topic and partition; write {"orders": {"0": 42}}')
     return {str(topic): dict(partitions) for topic, partitions in found.items()}
 
 
-def moment_ms(
-    text: str, wanted: str = 'expected a time such as "2026-03-01T12:00:00Z", or a date such as "2026-03-01"'
-) -> int:
+def moment_ms(text: str, wanted: str = 'a time such as "2026-03-01T12:00:00Z", or a date such as "2026-03-01"') -> int:
     """Milliseconds since 1970 of a date (midnight, UTC) or of a time that says its zone. ``wanted``: all that may stand there."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f'got "{text}", {wanted}') from None
+        raise ValueError(f'"{text}" is not {wanted}') from None
     if moment.tzinfo is None:
         if "T" in text or ":" in text:
-            raise ValueError(f'the time "{text}" has no time zone; write "{text}Z" for UTC, or "{text}+02:00"')
+            raise ValueError(f'The time "{text}" has no time zone; write "{text}Z" for UTC, or "{text}+02:00"')
         moment = moment.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000)
 
@@ -108,7 +106,7 @@ def check_schema(text: str) -> None:
     names: set[str] = set()
     for part in _fields(text):
         if not part.strip():
-            raise ValueError('there is an extra comma; write "id INT, amount DOUBLE"')
+            raise ValueError('There is an extra comma; write "id INT, amount DOUBLE"')
         found = _FIELD.match(part)
         if found is None or found[2] is None:
             raise ValueError(f'"{part.strip()}" has no type; write "{part.strip()} STRING"')
@@ -157,5 +155,5 @@ def _fields(text: str) -> list[str]:
             parts.append(text[start:at])
             start = at + 1
     if depth:
-        raise ValueError(f"the brackets do not match in {text!r}")
+        raise ValueError(f"The brackets do not match in {text!r}")
     return [*parts, text[start:]]

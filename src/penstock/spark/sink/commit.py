@@ -32,7 +32,7 @@ def open_sink(address: str, name: str, *, remember_ms: int | None = None) -> Ope
             return client.open(name, remember_ms=remember_ms)
     except CannotConnect as error:
         raise CannotConnect(
-            f"the HTTP listener of the broker, {address}, is needed for exactly-once writes and cannot be reached from here: start the broker with --http on an address that the driver and the executors can reach ({error})"
+            f"The HTTP listener of the broker, {address}, is needed for exactly-once writes and cannot be reached from here: start the broker with --http on an address that the driver and the executors can reach ({error})"
         ) from error
 
 
@@ -60,7 +60,7 @@ def commit(address: str, staged: Sequence[Staged]) -> None:
     staging_ids = {message.staging_id for message in staged if message.parts}
     if len(staging_ids) > 1:
         raise ClientError(
-            f"the sink {sink!r} was deleted while the tasks of batch {batch_id} staged their rows, so some of them are lost; nothing was committed. Run the batch again"
+            f"The sink {sink!r} was deleted while the tasks of batch {batch_id} staged their rows, so some of them are lost; nothing was committed. Run the batch again"
         )
     told: set[str] = set()
 

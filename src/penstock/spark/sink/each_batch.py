@@ -62,7 +62,7 @@ class EachBatch:
             return self._query_id_on_server(self._session or frame.sparkSession)
         query_id = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         if query_id is None:
-            raise RuntimeError("this is not a batch of a streaming query: use it with writeStream.foreachBatch")
+            raise RuntimeError("This is not a batch of a streaming query: use it with writeStream.foreachBatch")
         return str(query_id)
 
     def _query_id_on_server(self, session: SparkSession) -> str:

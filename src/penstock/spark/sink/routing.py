@@ -60,7 +60,7 @@ class Router:
             return
         assert rows.topics is not None, "a layout has a column for the topic unless one was named"
         if rows.topics.null_count:
-            raise RowError("a row has null in the column 'topic': set it, or set the option 'topic' for all rows")
+            raise RowError("A row has null in the column 'topic': set it, or set the option 'topic' for all rows")
         named = rows.topics.dictionary_encode()
         if len(named.dictionary) == 1:
             yield from self._within(named.dictionary[0].as_py(), rows.records, rows.partitions)
@@ -138,9 +138,9 @@ def _check_partitions(topic: str, asked: pa.Array, count: int) -> None:
     bounds = pc.min_max(asked)
     lowest, highest = bounds["min"].as_py(), bounds["max"].as_py()
     if lowest < 0:
-        raise RowError(f"a row has partition {lowest}: a partition is 0 or more, or null to use the key")
+        raise RowError(f"A row has partition {lowest}: a partition is 0 or more, or null to use the key")
     if highest >= count:
         raise RowError(
-            f"a row has partition {highest}, but topic {topic!r} has {count} partitions (0 to {count - 1}): correct the column "
+            f"A row has partition {highest}, but topic {topic!r} has {count} partitions (0 to {count - 1}): correct the column "
             "'partition', or add partitions to the topic first"
         )

@@ -64,11 +64,11 @@ def layout_of(schema: StructType, *, topic_given: bool, keep_timestamp: bool) ->
     """Where the fields stand; OptionError for a column that is missing or of another type."""
     if not topic_given and TOPIC not in schema.fieldNames():
         raise OptionError(
-            "the topic to write to is missing: set the option 'topic', or add a column 'topic' of type string"
+            "The topic to write to is missing: set the option 'topic', or add a column 'topic' of type string"
         )
     if VALUE not in schema.fieldNames():
         raise OptionError(
-            f"the required column 'value' is missing (there are: {', '.join(schema.fieldNames()) or 'none'}): "
+            f"The required column 'value' is missing (there are: {', '.join(schema.fieldNames()) or 'none'}): "
             'add it, for example with selectExpr("to_json(struct(*)) AS value")'
         )
     # As in Spark's Kafka connector the option wins, and then nobody looks at the column.
@@ -124,7 +124,7 @@ def _place(schema: StructType, name: str, wanted: str, fits: Callable[[DataType]
     place = schema.fieldNames().index(name)
     kind = schema[place].dataType
     if not fits(kind):
-        raise OptionError(f"the column {name!r} has type {kind.simpleString()}, but must be {wanted}: cast it")
+        raise OptionError(f"The column {name!r} has type {kind.simpleString()}, but must be {wanted}: cast it")
     return place
 
 

@@ -50,13 +50,13 @@ def settings_of(given: Mapping[str, str]) -> WriterSettings:
     options = options_of(given)
     for name, why in REFUSED.items():
         if name in options:
-            raise OptionError(f"the option {name!r} is not supported: {why}")
+            raise OptionError(f"The option {name!r} is not supported: {why}")
     protocol = options.get("kafka.security.protocol", "PLAINTEXT").strip().upper()
     if protocol != "PLAINTEXT":
-        raise OptionError(f"the option 'kafka.security.protocol' is {protocol}: this sink supports only PLAINTEXT")
+        raise OptionError(f"The option 'kafka.security.protocol' is {protocol}: this sink supports only PLAINTEXT")
     topic = options.get("topic")
     if topic is not None and not topic.strip():
-        raise OptionError("the option 'topic' is empty: set it to the topic to write to")
+        raise OptionError("The option 'topic' is empty: set it to the topic to write to")
     exactly_once = options.flag("exactlyOnce", default=True)
     sink_name, batch_id = _sink(options, exactly_once=exactly_once)
     return WriterSettings(
@@ -76,9 +76,9 @@ def _sink(options: SparkOptions, *, exactly_once: bool) -> tuple[str | None, int
     name = options.get("sinkName")
     batch_id = options.integer("batchId", at_least=0)
     if name is not None and SINK_NAME.fullmatch(name) is None:
-        raise OptionError(f"the option 'sinkName' is {name!r}: write 1 to 200 letters, digits, '.', '_' or '-'")
+        raise OptionError(f"The option 'sinkName' is {name!r}: write 1 to 200 letters, digits, '.', '_' or '-'")
     if not exactly_once and (name is not None or batch_id is not None):
-        raise OptionError("the options 'sinkName' and 'batchId' require exactlyOnce=true")
+        raise OptionError("The options 'sinkName' and 'batchId' require exactlyOnce=true")
     return name, batch_id
 
 
@@ -86,12 +86,12 @@ def _compression(text: str) -> Compression:
     names = {codec.name.lower(): codec for codec in Compression}
     codec = names.get(text.strip().lower())
     if codec is None:
-        raise OptionError(f"the option 'kafka.compression.type' is {text!r}: write one of {', '.join(names)}")
+        raise OptionError(f"The option 'kafka.compression.type' is {text!r}: write one of {', '.join(names)}")
     return codec
 
 
 def _acks(text: str) -> Acks:
     acks = ACKS.get(text.strip().lower())
     if acks is None:
-        raise OptionError(f"the option 'kafka.acks' is {text!r}: write one of {', '.join(ACKS)}")
+        raise OptionError(f"The option 'kafka.acks' is {text!r}: write one of {', '.join(ACKS)}")
     return acks

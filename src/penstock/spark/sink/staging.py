@@ -103,7 +103,7 @@ def parts_of(targets: Sequence[TopicPartition], deliveries: Sequence[DeliveredBa
     for target, delivery in zip(targets, deliveries, strict=True):
         if delivery.base_offset < 0:
             raise ClientError(
-                "the broker detected a duplicate staged batch, but does not know the offset of the first one: try again"
+                "The broker detected a duplicate staged batch, but does not know the offset of the first one: try again"
             )
         ranges = staged.setdefault(target, [])
         partition, start, count = ranges[-1] if ranges else (NO_PARTITION, 0, 0)

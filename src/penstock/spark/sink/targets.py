@@ -71,7 +71,6 @@ def ensure_topic(cluster: Cluster, name: str) -> TopicInfo:
             raise
         raise BrokerRefused(
             error.code,
-            f"topic {name!r}",
-            f"topic {name!r} does not exist, and the broker does not create topics automatically: create it "
+            message=f"Topic {name!r} does not exist, and the broker does not create topics automatically: create it "
             f'("penstock topic create {name}"), or correct the name',
         ) from error

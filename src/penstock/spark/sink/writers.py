@@ -52,12 +52,12 @@ def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: b
     """The writer of ``df.write``."""
     if overwrite:
         raise OptionError(
-            'a topic does not support mode("overwrite"), which would delete its records: use mode("append")'
+            'A topic does not support mode("overwrite"), which would delete its records: use mode("append")'
         )
     settings = settings_of(options)
     layout = _layout(settings, schema)
     if (settings.sink_name is None) != (settings.batch_id is None):
-        raise OptionError("the options 'sinkName' and 'batchId' belong together: set both, or neither")
+        raise OptionError("The options 'sinkName' and 'batchId' belong together: set both, or neither")
     with connected(settings.options) as cluster:
         if settings.topic is not None:
             ensure_topic(cluster, settings.topic)
@@ -75,7 +75,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: 
     del overwrite
     settings = settings_of(options)
     if settings.batch_id is not None:
-        raise OptionError("the option 'batchId' is for df.write: a stream numbers its own batches")
+        raise OptionError("The option 'batchId' is for df.write: a stream numbers its own batches")
     return StreamWriter(settings, _layout(settings, schema))
 
 
@@ -170,7 +170,7 @@ def stage_rows(
     last = opened.last_batch_id
     if last is not None and batch_id < last:
         raise CheckpointError(
-            f"batch {batch_id} was started after the sink {opened.sink!r} committed batch {last}: the checkpoint is older than "
+            f"Batch {batch_id} was started after the sink {opened.sink!r} committed batch {last}: the checkpoint is older than "
             "the topic, and continuing would lose or repeat records. Use the newest checkpoint; or start a new one with another sinkName, and set its starting offsets"
         )
     if last == batch_id:

@@ -110,7 +110,7 @@ def check_found(found: FoundPartitions) -> None:
         raise missing(found.missing)
     if found.missing_partitions:
         raise SourceError(
-            f"partition {show(found.missing_partitions)} does not exist: correct the option assign, or add partitions to the topic"
+            f"Partition {show(found.missing_partitions)} does not exist: correct the option assign, or add partitions to the topic"
         )
 
 
@@ -118,7 +118,7 @@ def missing(topics: Iterable[str]) -> SourceError:
     """The refusal of a query on topics that do not exist."""
     names = ", ".join(sorted(topics))
     return SourceError(
-        f"topic {names} does not exist: create it first (penstock topic create), or use subscribePattern, "
+        f"Topic {names} does not exist: create it first (penstock topic create), or use subscribePattern, "
         "which includes topics as they are created"
     )
 

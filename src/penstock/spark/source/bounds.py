@@ -90,7 +90,7 @@ def check_batch(start: Bound, end: Bound) -> None:
 
 def parse_offsets(text: str, option: str, example: str = _OFFSETS_EXAMPLE) -> Offsets:
     """Offsets, or times, by topic and partition."""
-    wrong = OptionError(f"the option {option} must be JSON such as {example}, not {text!r}")
+    wrong = OptionError(f"The option {option} must be JSON such as {example}, not {text!r}")
     try:
         found = json.loads(text)
     except ValueError:
@@ -116,13 +116,13 @@ def show(partitions: Mapping[TopicPartition, int] | frozenset[TopicPartition]) -
 def _strategy(options: SparkOptions) -> bool:
     text = options.get(STRATEGY, "error").strip().lower()
     if text not in ("error", "latest"):
-        raise OptionError(f"the option {STRATEGY} must be error or latest, not {text!r}")
+        raise OptionError(f"The option {STRATEGY} must be error or latest, not {text!r}")
     return text == "latest"
 
 
 def _check_times(option: str, times_ms: Iterable[int]) -> None:
     if any(time_ms > _TIME_MS_MAX for time_ms in times_ms):
-        raise OptionError(f"the option {option} has a time above {_TIME_MS_MAX}; use milliseconds since 1970")
+        raise OptionError(f"The option {option} has a time above {_TIME_MS_MAX}; use milliseconds since 1970")
 
 
 def _bound(options: SparkOptions, which: str, default: BoundKind, *, no_match_is_latest: bool) -> Bound:
@@ -131,7 +131,7 @@ def _bound(options: SparkOptions, which: str, default: BoundKind, *, no_match_is
         try:
             timestamp_ms = int(options[option].strip())
         except ValueError:
-            raise OptionError(f"the option {option} must be milliseconds since 1970, not {options[option]!r}") from None
+            raise OptionError(f"The option {option} must be milliseconds since 1970, not {options[option]!r}") from None
         _check_times(option, [timestamp_ms])
         return Bound(BoundKind.TIMESTAMP, option, timestamp_ms=timestamp_ms, no_match_is_latest=no_match_is_latest)
     option = f"{which}OffsetsByTimestamp"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.client.cluster import TopicPartition
-from penstock.client.errors import UNKNOWN_TOPIC_OR_PARTITION, BrokerRefused
+from penstock.client.errors import UNKNOWN_TOPIC_OR_PARTITION, check
 from penstock.spark.errors import OptionError
 
 if TYPE_CHECKING:
@@ -46,14 +46,14 @@ def selection_of(options: SparkOptions) -> Selection:
     given = [name for name in SELECTORS if name in options]
     if len(given) != 1:
         wrong = "none is set" if not given else f"{' and '.join(given)} are set"
-        raise OptionError(f"set exactly one of the options {', '.join(SELECTORS)} to say what is read: {wrong}")
+        raise OptionError(f"Set exactly one of the options {', '.join(SELECTORS)} to say what is read: {wrong}")
     name = given[0]
     value = options[name].strip()
     if name == "subscribe":
         topics = frozenset(topic.strip() for topic in value.split(",") if topic.strip())
         if not topics:
             raise OptionError(
-                f'the option subscribe contains no topic: it is {options[name]!r}; write "orders,payments"'
+                f'The option subscribe contains no topic: it is {options[name]!r}; write "orders,payments"'
             )
         return Selection(topics=topics)
     if name == "subscribePattern":
@@ -72,10 +72,10 @@ def find(cluster: Cluster, selection: Selection) -> FoundPartitions:
     info = cluster.describe(sorted(selection.topics))
     internal = sorted(name for name, topic in info.topics.items() if topic.internal)
     if internal:
-        raise OptionError(f"the topic {internal[0]} is internal and cannot be read as a table")
+        raise OptionError(f"The topic {internal[0]} is internal and cannot be read as a table")
     for name, code in info.errors.items():
         if code != UNKNOWN_TOPIC_OR_PARTITION:
-            raise BrokerRefused(code, f"topic {name!r}")
+            check(code, f"topic {name!r}")
     there = frozenset(_partitions(list(info.topics.values())))
     if selection.partitions is None:
         return FoundPartitions(there, frozenset(info.errors))
@@ -89,18 +89,18 @@ def _partitions(topics: list[TopicInfo]) -> list[TopicPartition]:
 
 def _pattern(text: str) -> str:
     if not text:
-        raise OptionError('the option subscribePattern is empty; write a pattern such as "orders.*"')
+        raise OptionError('The option subscribePattern is empty; write a pattern such as "orders.*"')
     # Named groups are the one thing of a name's pattern that Java spells in another way.
     pattern = re.sub(r"\(\?<(?![=!])", "(?P<", text)
     try:
         re.compile(pattern)
     except re.error as error:
-        raise OptionError(f"the option subscribePattern is not a valid pattern: {error}: {text!r}") from None
+        raise OptionError(f"The option subscribePattern is not a valid pattern: {error}: {text!r}") from None
     return pattern
 
 
 def _assigned(text: str) -> frozenset[TopicPartition]:
-    wrong = OptionError(f"the option assign must have the form {_ASSIGN_EXAMPLE}, not {text!r}")
+    wrong = OptionError(f"The option assign must have the form {_ASSIGN_EXAMPLE}, not {text!r}")
     try:
         found = json.loads(text)
     except ValueError:
@@ -113,5 +113,5 @@ def _assigned(text: str) -> frozenset[TopicPartition]:
             raise wrong
         partitions.update((topic, index) for index in indexes)
     if not partitions:
-        raise OptionError(f"the option assign names no partition; write, for example, {_ASSIGN_EXAMPLE}")
+        raise OptionError(f"The option assign names no partition; write, for example, {_ASSIGN_EXAMPLE}")
     return frozenset(partitions)

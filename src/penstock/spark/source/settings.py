@@ -88,7 +88,7 @@ def stream_settings(options: SparkOptions) -> SourceSettings:
     for name in _STREAM_REFUSES:
         if name in options:
             raise OptionError(
-                f"the option {name} is for batch queries: a stream has no end; use the trigger availableNow"
+                f"The option {name} is for batch queries: a stream has no end; use the trigger availableNow"
             )
     return _settings(options, BoundKind.LATEST)
 
@@ -130,14 +130,14 @@ def _settings(options: SparkOptions, default_start: BoundKind) -> SourceSettings
 def _read_committed(options: SparkOptions) -> bool:
     level = options.get("kafka.isolation.level", "read_uncommitted").strip().lower()
     if level not in ("read_committed", "read_uncommitted"):
-        raise OptionError(f"the option kafka.isolation.level must be read_committed or read_uncommitted, not {level!r}")
+        raise OptionError(f"The option kafka.isolation.level must be read_committed or read_uncommitted, not {level!r}")
     return level == "read_committed"
 
 
 def _check_kafka_options(options: SparkOptions) -> None:
     for name, instead in REFUSED.items():
         if name in options:
-            raise OptionError(f"the option {name} is not supported: {instead}")
+            raise OptionError(f"The option {name} is not supported: {instead}")
     protocol = options.get("kafka.security.protocol", "PLAINTEXT").strip().upper()
     if protocol != "PLAINTEXT":
         raise OptionError(f"kafka.security.protocol is {protocol}: this source supports only PLAINTEXT")

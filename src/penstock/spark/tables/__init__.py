@@ -49,6 +49,6 @@ def table_named(options: Mapping[str, str]) -> BrokerTable:
     wanted = next((value for name, value in options.items() if name.lower() == "table"), RECORDS)
     found = TABLES.get(wanted.strip().lower().replace("-", "_"))
     if found is None:
-        raise ValueError(f"unknown table {wanted!r}: the option table must be one of {', '.join(TABLES)}")
+        raise ValueError(f"Unknown table {wanted!r}: the option table must be one of {', '.join(TABLES)}")
     module, kind = found
     return cast("BrokerTable", getattr(import_module(module), kind)())

@@ -23,12 +23,12 @@ def wanted_columns(table: str, columns: StructType, schema: StructType) -> Struc
     for field in schema.fields:
         if field.name not in columns.names:
             raise OptionError(
-                f"unknown column {field.name!r}: the columns of table {table} are {', '.join(columns.names)}"
+                f"Unknown column {field.name!r}: the columns of table {table} are {', '.join(columns.names)}"
             )
         kind = columns[field.name].dataType
         if field.dataType.simpleString() != kind.simpleString():
             raise OptionError(
-                f"column {field.name} of table {table} is {kind.simpleString()}, not {field.dataType.simpleString()}:"
+                f"Column {field.name} of table {table} is {kind.simpleString()}, not {field.dataType.simpleString()}:"
                 f" write {field.name} {kind.simpleString()} in the schema, and CAST it in the query"
             )
     return schema

@@ -156,7 +156,7 @@ class DeadLettersReader(DataSourceReader):
         for name in named:
             if name not in there and dead_letter_topic(name) not in there:
                 raise OptionError(
-                    f"topic {name!r} does not exist, and has no dead letters: there is no {dead_letter_topic(name)!r}"
+                    f"Topic {name!r} does not exist, and has no dead letters: there is no {dead_letter_topic(name)!r}"
                 )
         return sorted({dead_letter_topic(name) for name in named} & there.keys())
 

@@ -36,11 +36,11 @@ class TableOptions:
         for name in self.given:
             if name not in known and not name.startswith("kafka."):
                 raise OptionError(
-                    f"unknown option {name!r}: the options of table {table} are {', '.join(sorted(known - {'table'}))}, and kafka.* for the connection"
+                    f"Unknown option {name!r}: the options of table {table} are {', '.join(sorted(known - {'table'}))}, and kafka.* for the connection"
                 )
         given = [name for name in _SELECTIONS if name in self.given]
         if len(given) > 1:
-            raise OptionError(f"give one of the options {', '.join(_SELECTIONS)}, not {' and '.join(given)}")
+            raise OptionError(f"Give one of the options {', '.join(_SELECTIONS)}, not {' and '.join(given)}")
 
     def get(self, name: str) -> str | None:
         """The value of an option, without blanks around it; None when it is not given or empty."""
@@ -50,7 +50,7 @@ class TableOptions:
         """The same; OptionError when it is not given."""
         value = self.get(name)
         if value is None:
-            raise OptionError(f'table {self._table} needs the option {name}: add .option("{name}", ...)')
+            raise OptionError(f'Table {self._table} needs the option {name}: add .option("{name}", ...)')
         return value
 
     def names(self, name: str) -> list[str] | None:

@@ -105,11 +105,11 @@ class QueueReader(DataSourceReader):
                 return admin.queue(self._topic, self._group)
         except NoHttpListener as error:
             raise OptionError(
-                "table queue needs the broker's HTTP API, which is off: start the broker with --http HOST:PORT, or set its address with the option http"
+                "Table queue needs the broker's HTTP API, which is off: start the broker with --http HOST:PORT, or set its address with the option http"
             ) from error
         except RequestRefused as refused:
             raise OptionError(
-                f"queue {self._topic} of group {self._group} does not exist: {refused.sentence}"
+                f"Queue {self._topic} of group {self._group} does not exist: {refused.sentence}"
             ) from refused
 
     def _records_reader(self, queue: QueueStatus) -> DataSourceReader | None:

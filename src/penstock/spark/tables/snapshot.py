@@ -24,7 +24,7 @@ Row = dict[str, object]
 def refuse_stream(table: str) -> NoReturn:
     """Say that there is nothing to follow."""
     raise OptionError(
-        f"table {table} is a snapshot and cannot be read as a stream: use spark.read, or foreachBatch to read it again for each batch. Only the table records can be streamed."
+        f"Table {table} is a snapshot and cannot be read as a stream: use spark.read, or foreachBatch to read it again for each batch. Only the table records can be streamed."
     )
 
 

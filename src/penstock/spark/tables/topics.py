@@ -111,7 +111,7 @@ def _look(options: TableOptions, wanted: frozenset[str]) -> Iterable[tuple[Topic
     for name in options.named_topics or ():
         if name not in every:
             raise OptionError(
-                f"topic {name!r} does not exist; to list all topics, read the table topics without the option topic"
+                f"Topic {name!r} does not exist; to list all topics, read the table topics without the option topic"
             )
     chosen = [every[name] for name in options.selects(every)]
     places = [(info.name, partition.index) for info in chosen for partition in info.partitions]

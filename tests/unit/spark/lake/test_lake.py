@@ -411,7 +411,7 @@ def test_iceberg_does_not_warn_of_timestamps_that_are_no_dates_and_does_of_other
     ("later", "told"),
     [
         ({"a": [3], "b": ["x"]}, "also writes b"),
-        ({"a": ["text"]}, "the column a of .* is int64, and this query writes"),
+        ({"a": ["text"]}, "The column a of .* is int64, and this query writes"),
     ],
 )
 def test_rows_that_the_table_has_no_column_for_are_refused_and_not_dropped(archive, later, told) -> None:

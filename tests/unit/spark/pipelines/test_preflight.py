@@ -64,7 +64,7 @@ def test_topics_are_checked_without_making_any_and_made_when_asked(penstock_brok
         check_broker(broker.bootstrap)
         assert list(make_topics(broker.bootstrap, {"orders"})) == ["created topic orders with the broker's defaults"]
         check_topics(broker.bootstrap, {"orders", "new"}, {"new"})
-        with pytest.raises(PipelineNotFoundError, match="topic order does not exist; did you mean orders"):
+        with pytest.raises(PipelineNotFoundError, match="Topic order does not exist; did you mean orders"):
             check_topics(broker.bootstrap, {"order"}, {"new"})
         with pytest.raises(BrokerRefused):
             check_topics(broker.bootstrap, {"orders"}, {"no/such/name"})

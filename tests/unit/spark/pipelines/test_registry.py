@@ -61,7 +61,7 @@ def test_a_run_is_read_as_it_was_saved(registry) -> None:
 
 def test_looking_makes_no_folder(registry) -> None:
     assert registry.all() == []
-    with pytest.raises(PipelineNotFoundError, match=rf"^pipeline x does not exist in {registry.folder}$"):
+    with pytest.raises(PipelineNotFoundError, match=rf"^Pipeline x does not exist in {registry.folder}$"):
         registry.load("x")
     assert not registry.folder.exists()
 
@@ -110,7 +110,7 @@ def test_a_name_is_held_by_one_run_at_a_time(registry) -> None:
     with (
         registry.running("orders"),
         pytest.raises(
-            PipelineError, match=r"pipeline orders is already running \(pid 4242\); run penstock pipeline stop orders"
+            PipelineError, match=r"Pipeline orders is already running \(pid 4242\); run penstock pipeline stop orders"
         ),
         registry.running("orders"),
     ):

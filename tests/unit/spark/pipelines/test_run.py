@@ -118,7 +118,7 @@ def test_a_signal_while_queries_run_stops_them_and_is_no_failure(registry, numbe
 
 def test_one_query_that_fails_stops_the_others(registry) -> None:
     queries = [Query(), Query(error=ValueError("boom"))]
-    with pytest.raises(PipelineError, match="query name failed: boom"):
+    with pytest.raises(PipelineError, match="Query name failed: boom"):
         execution(registry).execute(lambda context: context.follow(queries))
     assert queries[0].stopped
     assert registry.load("p").state is PipelineState.FAILED
@@ -214,7 +214,7 @@ def test_checkpoints_lie_in_the_state_folder_unless_told_and_must_be_told_on_a_c
     assert execution(registry, checkpoint="s3a://there").checkpoint == "s3a://there"
     with pytest.raises(
         PipelineUsageError,
-        match="on yarn the checkpoint must be in a place that the driver and the executors can both reach",
+        match="On yarn the checkpoint must be in a place that the driver and the executors can both reach",
     ):
         execution(registry, master="yarn").execute(lambda _: None)
     execution(registry, master="yarn", streams=False).execute(lambda _: None)
@@ -235,5 +235,5 @@ LOST = 'orders/1 is gone. Set the option failOnDataLoss to "false" to continue w
 def test_lost_records_are_told_with_what_to_do_in_a_pipeline(registry, more, advice) -> None:
     with pytest.raises(PipelineError) as caught:
         execution(registry, **more).execute(lambda context: context.follow([Query(RuntimeError(LOST))]))
-    assert str(caught.value) == f"query name failed: {LOST}{advice}".replace("STATE", str(registry.folder))
+    assert str(caught.value) == f"Query name failed: {LOST}{advice}".replace("STATE", str(registry.folder))
     assert registry.load("p").reason == str(caught.value)

@@ -32,7 +32,7 @@ def test_durations(text, ms) -> None:
 
 @pytest.mark.parametrize("text", ["", "ten seconds", "10", "10 fortnights", "-1s", "1s 2s"])
 def test_what_is_no_duration_is_refused(text) -> None:
-    with pytest.raises(ValueError, match='expected a duration such as "10s", "5 minutes" or "2 hours"'):
+    with pytest.raises(ValueError, match='is not a duration such as "10s", "5 minutes" or "2 hours"'):
         duration_ms(text)
 
 
@@ -40,7 +40,7 @@ def test_triggers() -> None:
     assert trigger_of("once") == trigger_of("available-now") == Trigger(once=True)
     assert trigger_of("10s") == Trigger(every_ms=10_000)
     assert trigger_of("") == Trigger()
-    with pytest.raises(ValueError, match='got "often", expected a duration such as "10s", or "once"'):
+    with pytest.raises(ValueError, match='"often" is not a duration such as "10s", or "once"'):
         trigger_of("often")
 
 
@@ -67,10 +67,10 @@ def test_moments_are_the_same_everywhere() -> None:
 @pytest.mark.parametrize(
     ("start", "text"),
     [
-        ("erliest", 'got "erliest", expected "earliest", "latest", a time such as "2026-03-01T12:00:00Z", or offsets'),
-        ("{orders", "the offsets are not JSON"),
-        ('{"orders": 3}', "the offsets must be numbers by topic and partition"),
-        ('{"orders": {"0": "x"}}', "the offsets must be numbers by topic and partition"),
+        ("erliest", '"erliest" is not "earliest", "latest", a time such as "2026-03-01T12:00:00Z", or offsets'),
+        ("{orders", "The offsets are not JSON"),
+        ('{"orders": 3}', "The offsets must be numbers by topic and partition"),
+        ('{"orders": {"0": "x"}}', "The offsets must be numbers by topic and partition"),
     ],
 )
 def test_a_start_that_cannot_be_understood_says_what_to_write(start, text) -> None:
@@ -99,7 +99,7 @@ def test_schemas_that_spark_takes(schema) -> None:
             "id XYZZY",
             "id has the unknown type XYZZY; use one of Spark's types, such as STRING, INT, DOUBLE or TIMESTAMP",
         ),
-        ("id INT,", 'there is an extra comma; write "id INT, amount DOUBLE"'),
+        ("id INT,", 'There is an extra comma; write "id INT, amount DOUBLE"'),
         (
             "id INT, at DATE, `ID` STRING",
             "`ID` appears twice; name each field once (upper and lower case are the same)",
@@ -108,7 +108,7 @@ def test_schemas_that_spark_takes(schema) -> None:
         ("id INT, _Offset BIGINT", "_offset is a column of every record and added automatically; remove it"),
         ("id varchar(3)", "id has the type varchar, which Spark does not read from JSON; write id STRING"),
         ("m ARRAY<MAP<INT, INT>>", "m is a map with INT keys, but keys in JSON are strings; write MAP<STRING, ...>"),
-        ("tags ARRAY<INT", "the brackets do not match in 'tags ARRAY<INT'"),
+        ("tags ARRAY<INT", "The brackets do not match in 'tags ARRAY<INT'"),
     ],
 )
 def test_a_slip_in_a_schema_says_what_to_write(schema, text) -> None:

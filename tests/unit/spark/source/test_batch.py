@@ -118,13 +118,13 @@ def test_patterns_and_partitions_select(rows, fill, topic) -> None:
 
 
 def test_a_topic_that_is_not_there_is_said(rows) -> None:
-    with pytest.raises(SourceError, match=r"topic nowhere does not exist: create it first .* subscribePattern"):
+    with pytest.raises(SourceError, match=r"Topic nowhere does not exist: create it first .* subscribePattern"):
         rows(subscribe="nowhere")
 
 
 def test_an_assigned_partition_that_is_not_there_is_told(rows, fill, topic) -> None:
     fill(topic, 3, 2)
-    with pytest.raises(SourceError, match=f"partition {topic}/7 does not exist: correct the option assign"):
+    with pytest.raises(SourceError, match=f"Partition {topic}/7 does not exist: correct the option assign"):
         rows(assign=json.dumps({topic: [0, 7]}))
 
 

@@ -156,7 +156,7 @@ def test_a_pattern_that_finds_nothing_yet_waits(stream, admin, fill) -> None:
 
 
 def test_a_topic_that_is_not_there_at_the_start_is_said(stream) -> None:
-    with pytest.raises(SourceError, match="topic nowhere does not exist: create it first"):
+    with pytest.raises(SourceError, match="Topic nowhere does not exist: create it first"):
         stream(subscribe="nowhere").initialOffset()
 
 
@@ -206,7 +206,7 @@ def test_a_topic_that_is_deleted_is_a_data_loss_or_the_query_goes_on_without_it(
     assert read(lenient, start, end) == {(other, 0): [0, 1, 2]}
     # From now on the checkpoint does not know the topic: it stays away, until it is there again.
     assert lenient.latestOffset(end, ALL) == end
-    with pytest.raises(SourceError, match=f"topic {topic} does not exist"):
+    with pytest.raises(SourceError, match=f"Topic {topic} does not exist"):
         query.latestOffset(end, ALL)
     admin.create_topic(topic, partitions=1)
     fill(topic, 2)
@@ -221,7 +221,7 @@ def test_available_now_reports_a_topic_that_is_deleted(stream, fill, topic, admi
     query.prepareForTriggerAvailableNow()
     with pytest.raises(DataLossError, match=f"{topic}/0, {topic}/1 are missing"):
         query.latestOffset(start, ALL)
-    with pytest.raises(SourceError, match=f"topic {topic} does not exist"):
+    with pytest.raises(SourceError, match=f"Topic {topic} does not exist"):
         query.latestOffset({}, ALL)
 
 

@@ -11,13 +11,13 @@ def options(**given):
 
 
 def test_a_name_that_a_table_does_not_know_is_refused_with_those_that_it_knows() -> None:
-    with pytest.raises(OptionError, match=r"unknown option 'topc': .* .*topic"):
+    with pytest.raises(OptionError, match=r"Unknown option 'topc': .* .*topic"):
         options(topc="orders")
     assert options(**{"kafka.request.timeout.ms": "5", "Bootstrap.Servers": "x:1"}).get("topic") is None
 
 
 def test_only_one_way_to_choose_topics_is_taken() -> None:
-    with pytest.raises(OptionError, match="give one of"):
+    with pytest.raises(OptionError, match="Give one of"):
         options(topic="a", subscribePattern="b")
 
 

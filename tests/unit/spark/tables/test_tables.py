@@ -25,7 +25,7 @@ def test_records_are_the_table_unless_told() -> None:
 
 
 def test_a_table_that_there_is_not_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(ValueError, match=r"unknown table 'topcs'.*topics"):
+    with pytest.raises(ValueError, match=r"Unknown table 'topcs'.*topics"):
         table_named({"table": "topcs"})
 
 
@@ -33,7 +33,7 @@ def test_a_table_that_there_is_not_is_refused_with_those_that_there_are() -> Non
 def test_a_table_that_is_a_picture_cannot_be_streamed(name) -> None:
     options = {"table": name, **NEEDED.get(name, {})}
     table = table_named(options)
-    with pytest.raises(OptionError, match=rf"table {name} .*spark\.read"):
+    with pytest.raises(OptionError, match=rf"Table {name} .*spark\.read"):
         table.stream_reader(options, table.schema(options))
 
 
@@ -41,7 +41,7 @@ def test_a_table_that_is_a_picture_cannot_be_streamed(name) -> None:
 @pytest.mark.parametrize(
     ("field", "text"),
     [
-        (StructField("colour", StringType()), "unknown column 'colour'"),
+        (StructField("colour", StringType()), "Unknown column 'colour'"),
         (StructField("topic", LongType()), "is string, not bigint"),
     ],
 )

@@ -119,7 +119,7 @@ def _checked(arguments: ArchiveArguments) -> dict[str, str]:
     for each in arguments.catalog:
         name, equals, value = each.partition("=")
         if not equals:
-            raise WrongArgument("catalog", f"got {each}, expected NAME=VALUE, for example uri=http://catalog:8181")
+            raise WrongArgument("catalog", f"{each} is not of the form NAME=VALUE, for example uri=http://catalog:8181")
         options[f"catalog.{name.strip()}"] = value.strip()
     return options
 

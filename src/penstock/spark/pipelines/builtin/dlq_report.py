@@ -93,7 +93,7 @@ def run(arguments: DlqReportArguments, context: RunContext) -> None:
 def check(arguments: DlqReportArguments) -> None:
     """Its number of rows; of the condition only Spark can tell."""
     if not 1 <= arguments.limit <= ROWS_MAX:
-        raise WrongArgument("limit", f"got {arguments.limit}, expected a number from 1 to {ROWS_MAX}")
+        raise WrongArgument("limit", f"{arguments.limit} is not a number from 1 to {ROWS_MAX}")
 
 
 def _row(row: Row) -> dict[str, object]:

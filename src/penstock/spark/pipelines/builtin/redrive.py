@@ -116,11 +116,11 @@ def run(arguments: RedriveArguments, context: RunContext) -> None:
 def check(arguments: RedriveArguments) -> None:
     """Its numbers; of the condition only Spark can tell."""
     if not 0 <= arguments.rate < float("inf"):
-        raise WrongArgument("rate", f"got {arguments.rate}, expected a number per second, or 0 for no limit")
+        raise WrongArgument("rate", f"{arguments.rate} is not a number per second, or 0 for no limit")
     if arguments.max is not None and arguments.max < 1:
-        raise WrongArgument("max", f"got {arguments.max}, expected 1 or more")
+        raise WrongArgument("max", f"{arguments.max} is too small; specify 1 or more")
     if not arguments.topic:
-        raise WrongArgument("topic", "specify the topic whose dead letters to send back")
+        raise WrongArgument("topic", "Specify the topic whose dead letters to send back")
 
 
 def _http(arguments: RedriveArguments, context: RunContext) -> str:

@@ -83,7 +83,7 @@ def check(arguments: ReplayArguments) -> tuple[int | None, int | None]:
         if offset is not None and time:
             raise PipelineUsageError(f"replay: specify --{flag}-offset or --{flag}-time, not both")
         if offset is not None and offset < 0:
-            raise WrongArgument(f"{flag}_offset", f"got {offset}, expected 0 or more")
+            raise WrongArgument(f"{flag}_offset", f"{offset} is too small; specify 0 or more")
     from_ms = understood("from_time", moment_ms, arguments.from_time) if arguments.from_time else None
     to_ms = understood("to_time", moment_ms, arguments.to_time) if arguments.to_time else None
     for flag, first, end in (("offset", arguments.from_offset, arguments.to_offset), ("time", from_ms, to_ms)):
@@ -98,7 +98,7 @@ def check(arguments: ReplayArguments) -> tuple[int | None, int | None]:
             "another --to, or --source lake to bring back what only the lake has"
         )
     if arguments.rate is not None and arguments.rate < 1:
-        raise WrongArgument("rate", f"got {arguments.rate}, expected 1 or more")
+        raise WrongArgument("rate", f"{arguments.rate} is too small; specify 1 or more")
     return from_ms, to_ms
 
 

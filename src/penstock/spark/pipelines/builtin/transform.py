@@ -79,7 +79,7 @@ def pipeline_of(arguments: TransformArguments, name: str) -> Pipeline:
 
     topics = dict(_split(text) for text in arguments.from_)
     if len(topics) < len(arguments.from_):
-        raise WrongArgument("from", "two topics have the same name in the query; specify --from NAME=TOPIC")
+        raise WrongArgument("from", "Two topics have the same name in the query; specify --from NAME=TOPIC")
     if arguments.to in topics.values():
         told = f"{arguments.to} is also read, so the pipeline would process its own output endlessly; write to another topic"
         raise WrongArgument("to", told)

@@ -15,8 +15,8 @@ def test_the_options_of_a_lake_are_those_of_its_catalog_too() -> None:
     ("more", "told"),
     [
         ({"local_retention": "1h"}, "requires --tier"),
-        ({"tier": True, "local_retention": "soon"}, "--local-retention: got"),
-        ({"catalog": ("uri",)}, "--catalog: got uri, expected NAME=VALUE"),
+        ({"tier": True, "local_retention": "soon"}, '--local-retention: "soon" is not a duration'),
+        ({"catalog": ("uri",)}, "--catalog: uri is not of the form NAME=VALUE"),
         ({"catalog": ("uri=x",), "tier": True}, "readers of a tier do not know --catalog"),
     ],
 )

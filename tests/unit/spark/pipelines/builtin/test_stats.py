@@ -21,9 +21,9 @@ def test_a_topic_gets_changes_and_a_table_what_is_final() -> None:
     ("arguments", "text"),
     [
         ({}, "stats: specify where to write the results: --to TOPIC, --table PATH, or both"),
-        ({"to": "s", "every": "x"}, '--every: got "x", expected a duration such as "10s", "5 minutes" or "2 hours"'),
-        ({"to": "s", "start": "x"}, '--start: got "x", expected "earliest", "latest", a time such as "2026-03-01T12:00:00Z", or offsets'),
-        ({"to": "s", "lateness": "x"}, '--lateness: got "x", expected a duration such as "10s", "5 minutes" or "2 hours"'),
+        ({"to": "s", "every": "x"}, '--every: "x" is not a duration such as "10s", "5 minutes" or "2 hours"'),
+        ({"to": "s", "start": "x"}, '--start: "x" is not "earliest", "latest", a time such as "2026-03-01T12:00:00Z", or offsets'),
+        ({"to": "s", "lateness": "x"}, '--lateness: "x" is not a duration such as "10s", "5 minutes" or "2 hours"'),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_before_spark_starts(arguments, text) -> None:

@@ -40,14 +40,14 @@ def test_several_topics_have_names_and_options_of_their_own() -> None:
     [
         ({"sql": "SELECT * FROM ordes"}, "--sql: unknown source or step ordes; did you mean orders?"),
         ({"sql": "@nosuch.sql"}, "--sql @nosuch.sql: cannot be read: [Errno 2] No such file or directory: 'nosuch.sql'"),
-        ({"from_": ("orders", "orders")}, "--from: two topics have the same name in the query; specify --from NAME=TOPIC"),
+        ({"from_": ("orders", "orders")}, "--from: Two topics have the same name in the query; specify --from NAME=TOPIC"),
         ({"to": "orders"}, "--to: orders is also read, so the pipeline would process its own output endlessly; write to another topic"),
         (
             {"from_": ("orders", "b"), "schema": ("id INT",)},
             "--schema 'id INT': there are several topics; write --schema \"orders=id INT\"",
         ),
         ({"schema": ("id INTT",)}, "--schema: id has the unknown type INTT; did you mean INT?"),
-        ({"watermark": ("soon",)}, '--watermark: got "soon", expected a duration such as "10s", "5 minutes" or "2 hours"'),
+        ({"watermark": ("soon",)}, '--watermark: "soon" is not a duration such as "10s", "5 minutes" or "2 hours"'),
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_before_spark_starts(arguments, text) -> None:
