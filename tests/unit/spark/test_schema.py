@@ -35,5 +35,5 @@ def test_other_columns_are_refused_with_those_that_there_are() -> None:
 
 
 def test_other_types_are_refused_with_what_to_write() -> None:
-    with pytest.raises(OptionError, match=r"value is binary, not string: .*CAST\(value AS STRING\)"):
+    with pytest.raises(OptionError, match=r"column value is binary, not string: .*CAST\(value AS STRING\)"):
         check_columns(StructType().add("value", "string"))

@@ -1,51 +1,40 @@
-"""Table ``groups``: where each group stands in each partition that it reads, and how far that is from the end.
+"""Table ``groups``: the position and the lag of each group in each partition that it reads.
 
-Asked for over the Kafka protocol, so it shows the groups of any broker. For a group that works a queue, ``committed`` is the floor: below
-it all is finished. Its records one by one are in table ``queue``.
+It uses the Kafka protocol, so it shows the groups of any broker. For a group that works a queue, ``committed`` is the floor: all records
+below it are finished. The single records are in the table ``queue``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
-
 from penstock.client import BrokerRefused, GroupAdmin, watermarks
 from penstock.client.errors import GROUP_ID_NOT_FOUND
+from penstock.spark.schema import columns_of
 from penstock.spark.tables.options import SELECTS_TOPICS
-from penstock.spark.tables.snapshot import Row, SnapshotTable
+from penstock.spark.tables.table import Row, SnapshotTable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from penstock.client import CommittedOffset, GroupDescription, TopicPartition
+    from pyspark.sql.types import StructType
+
+    from penstock.client import CommittedOffset, GroupDescription, TopicInfo, TopicPartition
     from penstock.spark.tables.options import TableOptions
 
 
 class GroupsTable(SnapshotTable):
-    """A row for each partition of a group; one without a partition for a group that has none."""
+    """A row for each partition of a group. A group without partitions has one row."""
 
     name: ClassVar[str] = "groups"
     takes: ClassVar[frozenset[str]] = SELECTS_TOPICS | {"group"}
-    columns: ClassVar[StructType] = StructType(
-        [
-            StructField("group", StringType(), False),
-            StructField("state", StringType(), False),
-            StructField("members", IntegerType(), False),
-            StructField("topic", StringType()),
-            StructField("partition", IntegerType()),
-            StructField("committed", LongType()),
-            StructField("start", LongType()),
-            StructField("end", LongType()),
-            StructField("lag", LongType()),
-            StructField("member", StringType()),
-            StructField("client_id", StringType()),
-            StructField("host", StringType()),
-        ]
+    columns: ClassVar[StructType] = columns_of(
+        "group string not null, state string not null, members integer not null, topic string, partition integer,"
+        "committed long, start long, end long, lag long, member string, client_id string, host string"
     )
 
     def rows(self, options: TableOptions, wanted: frozenset[str]) -> Sequence[Row]:
-        """All groups, or those that the option ``group`` names; of all topics, or of those that are meant."""
+        """All groups, or those in the option ``group``; of all topics, or of those that the query selects."""
         cluster = options.cluster()
         admin = GroupAdmin(cluster)
         found: list[tuple[GroupDescription, dict[TopicPartition, CommittedOffset]]] = []
@@ -53,7 +42,7 @@ class GroupsTable(SnapshotTable):
             try:
                 found.append((admin.describe(group), admin.offsets(group)))
             except BrokerRefused as refused:
-                # Gone since it was listed, or never there: either way it stands nowhere.
+                # It was deleted since it was listed, or never existed: it has no position.
                 if refused.code != GROUP_ID_NOT_FOUND:
                     raise
         places = {place for described, committed in found for place in _places(described, committed)}
@@ -70,8 +59,8 @@ class GroupsTable(SnapshotTable):
         return rows
 
 
-def _exists(topics: object, place: TopicPartition) -> bool:
-    info = topics.get(place[0]) if isinstance(topics, dict) else None
+def _exists(topics: Mapping[str, TopicInfo], place: TopicPartition) -> bool:
+    info = topics.get(place[0])
     return info is not None and any(partition.index == place[1] for partition in info.partitions)
 
 

@@ -1,25 +1,23 @@
-"""The options of the tables beside records: which topics and groups, and where the broker is.
+"""The options of the tables other than ``records``: which topics and groups, and where the broker is.
 
-Names are looked at without their case, as everywhere in Spark. A name that a table does not know is refused: a misspelt ``topic``
-would show every topic. Options that begin with ``kafka.`` are for the connection.
+The case of names does not matter, as everywhere in Spark. An unknown name is refused, because with a misspelt ``topic`` the query would
+return every topic. Options that begin with ``kafka.`` are for the connection.
 """
 
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from penstock.client.discovery import NoHttpListener, http_addresses
+from penstock.client.discovery import http_addresses
 from penstock.spark.connections import cluster_for
 from penstock.spark.errors import OptionError
 from penstock.spark.options import SparkOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     from penstock.client import Cluster, QueueAdmin
-    from penstock.client.status import StatusClient
 
 _EVERYWHERE: Final = frozenset({"table", "bootstrap.servers", "http", "groupidprefix"})
 _SELECTIONS: Final = ("topic", "subscribe", "subscribepattern")
@@ -43,30 +41,28 @@ class TableOptions:
             raise OptionError(f"Give one of the options {', '.join(_SELECTIONS)}, not {' and '.join(given)}")
 
     def get(self, name: str) -> str | None:
-        """The value of an option, without blanks around it; None when it is not given or empty."""
+        """The value of an option, stripped; None if it is missing or empty."""
         return self.given.get(name, "").strip() or None
 
     def require(self, name: str) -> str:
-        """The same; OptionError when it is not given."""
+        """The same; OptionError if it is missing."""
         value = self.get(name)
         if value is None:
             raise OptionError(f'Table {self._table} needs the option {name}: add .option("{name}", ...)')
         return value
 
     def names(self, name: str) -> list[str] | None:
-        """A list with commas between its names; None when it is not given."""
+        """The names in a comma-separated option; None if it is missing."""
         value = self.get(name)
         return None if value is None else [part.strip() for part in value.split(",") if part.strip()]
 
-    # -- which topics
-
     @property
     def named_topics(self) -> list[str] | None:
-        """The topics that are named; None when none is."""
+        """The topics that the query names; None if it names none."""
         return self.names("topic") or self.names("subscribe")
 
     def selects(self, topics: Iterable[str]) -> list[str]:
-        """Those of these topics that the query means: the named ones, those whose names a pattern is found in, or all."""
+        """Those of these topics that the query selects: by name, by a pattern that is found in the name, or all."""
         named = self.named_topics
         if named is not None:
             return [topic for topic in topics if topic in named]
@@ -79,33 +75,16 @@ class TableOptions:
             raise OptionError(f"subscribePattern {pattern!r} is not a regular expression: {error}") from error
         return [topic for topic in topics if matcher.search(topic)]
 
-    # -- the broker
-
     def cluster(self) -> Cluster:
-        """The connection that this process keeps."""
+        """The connection that this process keeps open."""
         return cluster_for(self.given)
 
-    @contextmanager
-    def queue_admin(self) -> Iterator[QueueAdmin]:
-        """The broker's HTTP API; NoHttpListener when it has none."""
+    def queue_admin(self) -> QueueAdmin:
+        """A client of the broker's HTTP API; NoHttpListener if it has none."""
         from penstock.client import QueueAdmin
 
-        with QueueAdmin(self._http()) as admin:
-            yield admin
+        return QueueAdmin(self.http())
 
-    @contextmanager
-    def numbers_if_any(self) -> Iterator[StatusClient | None]:
-        """The same for numbers; None when the broker has no HTTP."""
-        from penstock.client.status import StatusClient
-
-        try:
-            address = self._http()
-        except NoHttpListener:
-            yield None
-            return
-        with StatusClient(address) as client:
-            yield client
-
-    def _http(self) -> str:
-        """Where the query says, else where the broker says."""
+    def http(self) -> str:
+        """The address of the HTTP API: from the option ``http``, else from the broker."""
         return self.get("http") or http_addresses(self.cluster())

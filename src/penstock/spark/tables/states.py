@@ -1,4 +1,4 @@
-"""How the records of a queue stand, beside batches of those records: fetched over HTTP as runs and single states, looked up by columns."""
+"""The states of a queue's records, fetched over HTTP as ranges and single states, and looked up by column."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 _NO_END: Final = 1 << 62
 MOVING: Final = "moving"
-"""It goes to another topic: a dead letter on its way back."""
+"""A dead letter that is being moved back to its topic."""
 
 
 class Window:
-    """How the records of one partition stand from one offset up to another, at the moment they were asked about."""
+    """The states of the records of one partition in a range of offsets, at one moment."""
 
     def __init__(
         self,
@@ -33,17 +33,17 @@ class Window:
         self._stop = stop
         self._floor = floor
         self.touched: Final = touched
-        """Unfinished records that something happened to, in the order of their offsets."""
+        """Unfinished records that have a state, by offset."""
         self._touched_at = np.array([each.offset for each in touched], dtype=np.int64)
         self._starts = np.array([start for start, _ in finished], dtype=np.int64)
         self._stops = np.array([stop for _, stop in finished], dtype=np.int64)
 
     def covers(self, first: int, last: int) -> bool:
-        """Whether it knows of these offsets and all between them."""
+        """Whether these offsets and all between them are in the range."""
         return self._first <= first and last < self._stop
 
     def finished(self, offsets: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these are finished."""
+        """Which of these offsets are finished."""
         below = offsets < self._floor
         if not len(self._starts):
             return below
@@ -51,7 +51,7 @@ class Window:
         return below | ((run >= 0) & (offsets < self._stops[run]))
 
     def places(self, offsets: NDArray[np.int64]) -> pa.Array:
-        """Where each of these is in ``touched``; null for one that nothing happened to."""
+        """The index of each offset in ``touched``; null if it is not there."""
         if not len(self._touched_at):
             return pa.nulls(len(offsets), pa.int64())
         place = np.searchsorted(self._touched_at, offsets)
@@ -60,7 +60,7 @@ class Window:
 
 
 class QueueStates:
-    """Asks for one queue's states as records come, and keeps the last answer: records come in the order of their offsets."""
+    """Fetches the states of one queue as its records are read, and keeps the last answer, because records are read by offset."""
 
     def __init__(self, admin: QueueAdmin, topic: str, group: str) -> None:
         self._admin = admin
@@ -69,7 +69,7 @@ class QueueStates:
         self._windows: dict[int, Window] = {}
 
     def window(self, partition: int, first: int, last: int) -> Window:
-        """How the records from ``first`` to ``last`` stand."""
+        """The states of the records from ``first`` to ``last``."""
         kept = self._windows.get(partition)
         if kept is None or not kept.covers(first, last):
             kept = self._windows[partition] = self._ask(partition, first, last)

@@ -1,8 +1,8 @@
-"""Tables ``topics`` and ``partitions``: how many records and bytes there are, from when to when, and how fast they come and go.
+"""Tables ``topics`` and ``partitions``: the number of records and bytes, the first and last timestamp, and the rates.
 
-Offsets, sizes and times are asked for over the Kafka protocol, so they are there for any broker; ``segments`` and what is ``per_second``
-(over the last minute) come over HTTP and are null where there is none. A time is that of a record: the first is the first record's that has
-one, the last the greatest of all.
+Offsets, sizes and times come from the Kafka protocol, so every broker has them. ``segments`` and the columns ``..._per_second`` (over
+the last minute) come from the HTTP API and are null without it. ``first_timestamp`` is that of the first record that has one,
+``last_timestamp`` the greatest of all records.
 """
 
 from __future__ import annotations
@@ -10,25 +10,18 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
-
 from penstock.client import Admin, At, RequestRefused, list_offsets, watermarks
+from penstock.client.discovery import NoHttpListener
+from penstock.client.numbers import Numbers
 from penstock.spark.errors import OptionError
+from penstock.spark.schema import columns_of
 from penstock.spark.tables.options import SELECTS_TOPICS
-from penstock.spark.tables.snapshot import Row, SnapshotTable
+from penstock.spark.tables.table import Row, SnapshotTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from pyspark.sql.types import StructType
 
     from penstock.client import TopicInfo, TopicPartition
     from penstock.operations.topics import TopicStats
@@ -44,26 +37,14 @@ class PartitionsTable(SnapshotTable):
 
     name: ClassVar[str] = "partitions"
     takes: ClassVar[frozenset[str]] = SELECTS_TOPICS
-    columns: ClassVar[StructType] = StructType(
-        [
-            StructField("topic", StringType(), False),
-            StructField("partition", IntegerType(), False),
-            StructField("leader", IntegerType()),
-            StructField("replicas", ArrayType(IntegerType(), False)),
-            StructField("in_sync", ArrayType(IntegerType(), False)),
-            StructField("start", LongType()),
-            StructField("end", LongType()),
-            StructField("records", LongType()),
-            StructField("bytes", LongType()),
-            StructField("segments", LongType()),
-            StructField("first_timestamp", TimestampType()),
-            StructField("last_timestamp", TimestampType()),
-        ]
+    columns: ClassVar[StructType] = columns_of(
+        "topic string not null, partition integer not null, leader integer, replicas integers, in_sync integers,"
+        "start long, end long, records long, bytes long, segments long, first_timestamp timestamp, last_timestamp timestamp"
     )
 
     def rows(self, options: TableOptions, wanted: frozenset[str]) -> Sequence[Row]:
-        """Of all topics, or of those that are meant."""
-        return [row for _, rows, _ in _look(options, wanted) for row in rows]
+        """Of all topics, or of those that the query selects."""
+        return [row for _, rows, _ in _selected(options, wanted) for row in rows]
 
 
 class TopicsTable(SnapshotTable):
@@ -71,22 +52,14 @@ class TopicsTable(SnapshotTable):
 
     name: ClassVar[str] = "topics"
     takes: ClassVar[frozenset[str]] = SELECTS_TOPICS
-    columns: ClassVar[StructType] = StructType(
-        [
-            StructField("topic", StringType(), False),
-            StructField("partitions", IntegerType(), False),
-            StructField("internal", BooleanType(), False),
-            StructField("records", LongType()),
-            StructField("bytes", LongType()),
-            StructField("segments", LongType()),
-            StructField("first_timestamp", TimestampType()),
-            StructField("last_timestamp", TimestampType()),
-            *(StructField(name, DoubleType()) for name in _RATES),
-        ]
+    columns: ClassVar[StructType] = columns_of(
+        "topic string not null, partitions integer not null, internal boolean not null, records long, bytes long, segments long,"
+        "first_timestamp timestamp, last_timestamp timestamp, records_in_per_second double, bytes_in_per_second double,"
+        "records_out_per_second double, bytes_out_per_second double"
     )
 
     def rows(self, options: TableOptions, wanted: frozenset[str]) -> Sequence[Row]:
-        """All, or those that are meant."""
+        """All topics, or those that the query selects."""
         return [
             {
                 "topic": info.name,
@@ -94,17 +67,19 @@ class TopicsTable(SnapshotTable):
                 "internal": info.internal,
                 "records": _sum(rows, "records"),
                 "bytes": _sum(rows, "bytes"),
-                "segments": None if numbers is None else numbers.segments,
+                "segments": None if stats is None else stats.segments,
                 "first_timestamp": _of_all(min, rows, "first_timestamp"),
                 "last_timestamp": _of_all(max, rows, "last_timestamp"),
-                **{name: None if numbers is None else getattr(numbers, name) for name in _RATES},
+                **{name: None if stats is None else getattr(stats, name) for name in _RATES},
             }
-            for info, rows, numbers in _look(options, wanted)
+            for info, rows, stats in _selected(options, wanted)
         ]
 
 
-def _look(options: TableOptions, wanted: frozenset[str]) -> Iterable[tuple[TopicInfo, list[Row], TopicStats | None]]:
-    """Each topic that is meant with its partitions, and with its numbers when they are wanted."""
+def _selected(
+    options: TableOptions, wanted: frozenset[str]
+) -> Iterable[tuple[TopicInfo, list[Row], TopicStats | None]]:
+    """Each selected topic with a row for each partition, and with its statistics if they are wanted."""
     cluster = options.cluster()
     admin = Admin(cluster)
     every = {info.name: info for info in admin.topics()}
@@ -119,10 +94,10 @@ def _look(options: TableOptions, wanted: frozenset[str]) -> Iterable[tuple[Topic
     sizes = admin.sizes([info.name for info in chosen]) if "bytes" in wanted and chosen else {}
     first = _times(options, places, _FROM_ANY_TIME_MS) if "first_timestamp" in wanted else {}
     last = _times(options, places, At.MAX_TIMESTAMP) if "last_timestamp" in wanted else {}
-    numbers = _numbers(options, [info.name for info in chosen]) if wanted & _BY_HTTP else {}
+    stats = _stats(options, [info.name for info in chosen]) if wanted & _BY_HTTP else {}
     for info in chosen:
-        told = numbers.get(info.name)
-        segments = {} if told is None else {each.partition: each.segments for each in told.partitions}
+        of_topic = stats.get(info.name)
+        segments = {} if of_topic is None else {each.partition: each.segments for each in of_topic.partitions}
         rows: list[Row] = []
         for partition in info.partitions:
             place = (info.name, partition.index)
@@ -143,7 +118,7 @@ def _look(options: TableOptions, wanted: frozenset[str]) -> Iterable[tuple[Topic
                     "last_timestamp": last.get(place),
                 }
             )
-        yield info, rows, told
+        yield info, rows, of_topic
 
 
 def _times(options: TableOptions, places: Sequence[TopicPartition], at: int) -> dict[TopicPartition, datetime]:
@@ -155,16 +130,18 @@ def _times(options: TableOptions, places: Sequence[TopicPartition], at: int) -> 
     }
 
 
-def _numbers(options: TableOptions, topics: Iterable[str]) -> dict[str, TopicStats]:
+def _stats(options: TableOptions, topics: Iterable[str]) -> dict[str, TopicStats]:
     found: dict[str, TopicStats] = {}
-    with options.numbers_if_any() as client:
-        if client is None:
-            return found
+    try:
+        address = options.http()
+    except NoHttpListener:
+        return found
+    with Numbers(address) as client:
         for topic in topics:
             try:
                 found[topic] = client.topic(topic)
             except RequestRefused:
-                # One that was deleted meanwhile, or is the broker's own: it has no numbers to show.
+                # It was deleted in the meantime, or is internal: it has no statistics.
                 continue
     return found
 
