@@ -8,7 +8,7 @@ A first minute::
     orders = spark.read.format("penstock").option("kafka.bootstrap.servers", "127.0.0.1:9092").option("subscribe", "orders")
     orders.load().selectExpr("CAST(value AS STRING)").show()
 
-Speaks to a broker through ``penstock.client`` alone, so tasks on another machine need no part of the broker. Needs the extra
+It uses only ``penstock.client`` to access a broker, so tasks on another machine need no part of the broker. It needs the extra
 ``penstock[spark]``.
 """
 
@@ -25,7 +25,7 @@ __all__ = ["each_batch", "session"]
 
 
 def __getattr__(name: str) -> object:
-    # Spark's Python workers import this package for every task: what drivers need is none of their business.
+    # Lazily, because Spark's Python workers import this package for every task, and these are for drivers.
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"Module {__name__!r} has no attribute {name!r}")

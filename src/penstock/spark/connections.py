@@ -1,8 +1,8 @@
-"""Connections of a worker process, kept from task to task: Spark uses its Python workers again, and connecting costs more than
-a small task's reading.
+"""Connections that a worker process keeps from task to task. Spark reuses its Python workers, and connecting takes longer than a small
+task reads.
 
-Invariant: a :class:`~penstock.client.Cluster` belongs to one thread of one process. A worker that was forked has none of its
-parent's, and one that ended in an error is closed and never given out again. When a thread ends, its connections are closed.
+Invariant: a :class:`~penstock.client.Cluster` belongs to one thread of one process. A forked worker does not use its parent's. After an
+error, it is closed and not used again. When a thread ends, its connections are closed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RETRY_INTERVAL_MS_DEFAULT: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """What makes two queries able to share connections."""
+    """Queries for which this is equal share connections."""
 
     process: int
     bootstrap: str
@@ -39,7 +39,7 @@ class _Key:
 
 
 class _Clusters(dict[_Key, Cluster]):
-    """Those of one thread, which nobody tells when it ends: Spark's threads and processes just do."""
+    """The clusters of one thread, closed when it ends: Spark does not say when its threads and processes end."""
 
     def close(self) -> None:
         while self:
@@ -58,7 +58,7 @@ _KEPT: Final = _Kept()
 
 
 def cluster_for(options: Mapping[str, str]) -> Cluster:
-    """The cluster that the options name; the same one for the same options while nothing went wrong."""
+    """The cluster for these options: the same one until an error occurs."""
     key = _key(options_of(options))
     kept = _KEPT.clusters.get(key)
     if kept is None:
@@ -77,7 +77,7 @@ def cluster_for(options: Mapping[str, str]) -> Cluster:
 
 
 def drop(options: Mapping[str, str]) -> None:
-    """Close the connections to the cluster that the options name: the next use makes them anew."""
+    """Close the connections to the cluster of these options. The next use connects again."""
     kept = _KEPT.clusters.pop(_key(options_of(options)), None)
     if kept is not None:
         kept.close()
@@ -90,7 +90,7 @@ def drop_all() -> None:
 
 @contextmanager
 def connected(options: Mapping[str, str]) -> Iterator[Cluster]:
-    """The cluster for a piece of work; whatever goes wrong in it, the next piece begins with new connections."""
+    """The cluster for one piece of work. After any error in it, the next piece starts with new connections."""
     try:
         yield cluster_for(options)
     except BaseException:
@@ -101,7 +101,7 @@ def connected(options: Mapping[str, str]) -> Iterator[Cluster]:
 def patiently(options: Mapping[str, str], attempt: Callable[[Cluster], T]) -> T:
     """Try ``fetchOffset.numRetries`` times, ``fetchOffset.retryIntervalMs`` apart, while the broker cannot be reached.
 
-    Each time has the client's own patience inside: a broker that restarts is waited for there, once it was reached.
+    Each attempt also waits as the client does: for a broker that restarts, once it was reached.
     """
     options = options_of(options)
     tries = options.integer("fetchOffset.numRetries", RETRIES_DEFAULT, at_least=1)
@@ -111,14 +111,14 @@ def patiently(options: Mapping[str, str], attempt: Callable[[Cluster], T]) -> T:
             with connected(options) as cluster:
                 return attempt(cluster)
         except ClientError as error:
-            if not left or not _passing(error):
+            if not left or not _may_pass(error):
                 raise
             LOG.warning("%s; retrying in %d ms, %d more times", error, interval_ms, left)
             sleep(interval_ms / 1000)
     raise AssertionError("The last try returns or raises")
 
 
-def _passing(error: ClientError) -> bool:
+def _may_pass(error: ClientError) -> bool:
     if isinstance(error, NotKafka):
         return False
     return error.retriable or isinstance(error, CannotConnect | ConnectionLost | RequestTimeout)

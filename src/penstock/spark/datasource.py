@@ -1,6 +1,6 @@
-"""``format("penstock")``: reads and writes topics, and shows what the broker knows of them as tables.
+"""``format("penstock")``: reads and writes topics, and reads the state of queues, groups and topics as tables.
 
-Spark makes one of these from the options of a query and asks it for a schema, a reader or a writer; all the work is theirs.
+Spark makes a data source from the options of a query and asks it for a schema, a reader or a writer, which do the work.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 
 class PenstockDataSource(DataSource):
-    """The format's entry. The option ``table`` says which of its tables is meant: the records of topics unless told."""
+    """The data source. The option ``table`` selects one of its tables, by default the records of topics."""
 
     @classmethod
     def name(cls) -> str:
-        """What stands in ``format(...)``."""
+        """The name for ``format(...)``."""
         return "penstock"
 
     def schema(self) -> StructType:

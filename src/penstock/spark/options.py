@@ -1,10 +1,12 @@
-"""The options of a query, whatever case they were written in, and each kind of value read in one place."""
+"""The options of a query by name in any case, with a method to read each kind of value."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Final, overload
+from typing import Final, TypeVar, overload
+
+import msgspec
 
 from penstock.spark.errors import OptionError
 
@@ -18,11 +20,12 @@ _UNITS_MS: Final = {
     "d": 86_400_000,
 }
 _DURATION: Final = re.compile(r"(\d+)\s*([a-z]+)?")
-_TRUE_AND_FALSE: Final = {"true": True, "false": False}
+_FLAGS: Final = {"true": True, "false": False}
+_T = TypeVar("_T")
 
 
 class SparkOptions(Mapping[str, str]):
-    """A view of Spark's options in which case does not count. A name is shown as the caller spells it."""
+    """Spark's options, with names in any case. Errors spell a name as the caller does."""
 
     __slots__ = ("_values",)
 
@@ -43,7 +46,7 @@ class SparkOptions(Mapping[str, str]):
 
     @property
     def bootstrap(self) -> str:
-        """Where the brokers are: ``kafka.bootstrap.servers``, or ``bootstrap.servers``."""
+        """The brokers: ``kafka.bootstrap.servers``, or ``bootstrap.servers``."""
         found = self.get("kafka.bootstrap.servers") or self.get("bootstrap.servers") or ""
         if not found.strip():
             raise OptionError('Set the option kafka.bootstrap.servers to the brokers, for example "127.0.0.1:9092"')
@@ -56,7 +59,7 @@ class SparkOptions(Mapping[str, str]):
     def integer(self, name: str, default: None = None, *, at_least: int = 0) -> int | None: ...
 
     def integer(self, name: str, default: int | None = None, *, at_least: int = 0) -> int | None:
-        """A whole number that is not below ``at_least``."""
+        """An integer of at least ``at_least``."""
         text = self.get(name)
         if text is None:
             return default
@@ -70,16 +73,36 @@ class SparkOptions(Mapping[str, str]):
 
     def flag(self, name: str, *, default: bool) -> bool:
         """True or false, in any case."""
+        return self.choice(name, _FLAGS, default=default)
+
+    def choice(self, name: str, choices: Mapping[str, _T], *, default: _T) -> _T:
+        """One of several words, in any case."""
         text = self.get(name)
         if text is None:
             return default
-        found = _TRUE_AND_FALSE.get(text.strip().lower())
-        if found is None:
-            raise OptionError(f"The option {name} must be true or false, not {text!r}")
-        return found
+        if text.strip().lower() not in choices:
+            wanted = " or ".join(choices) if len(choices) == 2 else f"one of {', '.join(choices)}"
+            raise OptionError(f"The option {name} must be {wanted}, not {text!r}")
+        return choices[text.strip().lower()]
+
+    def json(self, name: str, kind: type[_T], example: str) -> _T:
+        """JSON of this type."""
+        try:
+            return msgspec.json.decode(self[name], type=kind)
+        except msgspec.DecodeError:
+            raise OptionError(f"The option {name} must be JSON such as {example}, not {self[name]!r}") from None
+
+    def refuse(self, unsupported: Mapping[str, str]) -> None:
+        """Raise OptionError, with the reason, for an option that is not supported, and for a protocol other than PLAINTEXT."""
+        for name, reason in unsupported.items():
+            if name in self:
+                raise OptionError(f"The option {name} is not supported: {reason}")
+        protocol = self.get("kafka.security.protocol", "PLAINTEXT").strip().upper()
+        if protocol != "PLAINTEXT":
+            raise OptionError(f"The option kafka.security.protocol is {protocol}: only PLAINTEXT is supported")
 
     def duration_ms(self, name: str, default_ms: int) -> int:
-        """A time as Spark writes it: ``15m``, ``30s``, ``500ms``; a bare number is milliseconds."""
+        """A duration as in Spark: ``15m``, ``30s``, ``500ms``; a number without a unit is milliseconds."""
         text = self.get(name)
         if text is None:
             return default_ms
@@ -91,5 +114,5 @@ class SparkOptions(Mapping[str, str]):
 
 
 def options_of(options: Mapping[str, str]) -> SparkOptions:
-    """The options as :class:`SparkOptions`, made once."""
+    """The options as :class:`SparkOptions`."""
     return options if isinstance(options, SparkOptions) else SparkOptions(options)

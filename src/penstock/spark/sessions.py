@@ -1,14 +1,14 @@
-"""A SparkSession that is ready: Java found, this Python in the workers, the source known, executors sent what they need.
+"""A ready SparkSession: it finds Java, uses this Python in the workers, registers the source, and sends executors what they need.
 
-Settings are Spark's own. What is set here unless the caller says otherwise, and why:
+Settings are Spark's own. These defaults differ from Spark's:
 
-- the driver's log says errors only, and a failed query is not logged beside being raised;
-- Python workers are spoken to through Unix sockets (a quarter more rows a second), with a local master in a folder that is removed at the end, and
-  filters reach the source;
-- with a local master: Spark's ports are on loopback, there is no web page, and a shuffle has as many partitions as there
-  are cores, since each of the usual 200 costs a task in every batch of a stream.
+- The driver logs only errors, and a query that fails is raised but not also logged.
+- Python workers use Unix sockets (a quarter more rows per second; with a local master in a folder that is removed at the end), and filters
+  reach the source.
+- With a local master, Spark's ports are on loopback, there is no web page, and a shuffle has as many partitions as there are cores: each
+  of the usual 200 costs a task in every batch of a stream.
 
-The time zone is left alone: it is the machine's, as in every session.
+The time zone is that of the machine, as in every session.
 """
 
 import importlib.util
@@ -31,7 +31,7 @@ CONNECT_SCHEME: Final = "sc://"
 _SUBMITTED: Final = gateway.PORT
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _ON_A_SERVER: Final[dict[str, object]] = {"spark.sql.python.filterPushdown.enabled": True}
-"""The server's own settings are its owner's; these are a session's."""
+"""Settings of a session. Those of the server belong to its owner."""
 _SOCKETS: Final = "spark.python.unix.domain.socket.enabled"
 _SOCKET_FOLDER: Final = "spark.python.unix.domain.socket.dir"
 _EVERYWHERE: Final[dict[str, object]] = _ON_A_SERVER | {_SOCKETS: True}
@@ -45,18 +45,18 @@ class SparkMissing(ImportError):
 
 
 def need_spark() -> None:
-    """Raise :class:`SparkMissing` where the extra is not installed, before anything is done that Spark should go on with."""
+    """Raise :class:`SparkMissing` if the extra is not installed, before any other work."""
     if any(importlib.util.find_spec(name) is None for name in _EXTRA):
         raise SparkMissing(_MISSING)
 
 
 def session(app_name: str = "penstock", master: str = LOCAL_MASTER, **conf: object) -> "SparkSession":
-    """The one session of this process, made when there is none.
+    """The session of this process, created if there is none.
 
     ``master`` is ``local[*]``, ``spark://host:port``, ``yarn``, ``k8s://...``, or ``sc://host:port`` for Spark Connect.
     ``conf`` are Spark settings, with ``_`` for the dots of their names or as they are:
     ``session("app", spark_sql_shuffle_partitions=4)``, ``session("app", **{"spark.executor.memory": "2g"})``.
-    None leaves a setting as Spark has it. In a session that exists already only what can be changed is.
+    None keeps Spark's default. In a session that exists already, only the settings that can change do.
     """
     try:
         from pyspark.sql import SparkSession
@@ -74,7 +74,7 @@ def session(app_name: str = "penstock", master: str = LOCAL_MASTER, **conf: obje
         if _SUBMITTED not in os.environ:
             java.provide()
             settings = _with_quiet_driver(settings)
-        # A program started by spark-submit was told its master there, and what stands in the program would win.
+        # A program started by spark-submit has its master from there, and a master set in the program would override it.
         if _SUBMITTED not in os.environ or master != LOCAL_MASTER:
             builder = builder.master(master)
             settings = (_on_this_machine() if is_local(master) else {}) | settings
@@ -97,16 +97,16 @@ def session(app_name: str = "penstock", master: str = LOCAL_MASTER, **conf: obje
 
 
 def wants_socket_folder(master: str, settings: Mapping[str, str]) -> bool:
-    """Whether sockets get a folder of their own: a Spark that is not stopped leaves one in the temporary folder.
+    """Whether sockets get a folder of their own, because a Spark that is not stopped leaves its socket in the temporary folder.
 
-    Not for executors elsewhere, which have no such folder; a program started by spark-submit may have these.
+    Executors on other machines do not have the folder; a program started by spark-submit may have such executors.
     """
     is_here = is_local(master) and _SUBMITTED not in os.environ
     return is_here and settings.get(_SOCKETS) == "true" and _SOCKET_FOLDER not in settings
 
 
 def make_known(spark: "SparkSession") -> None:
-    """Make ``format("penstock")`` and ``format("penstock-lake")`` work in a session, whoever started it, on executors elsewhere too."""
+    """Register ``format("penstock")`` and ``format("penstock-lake")`` in any session, also for executors on other machines."""
     from penstock.spark.datasource import PenstockDataSource
     from penstock.spark.lake.datasource import LakeDataSource
 
@@ -122,7 +122,7 @@ def is_local(master: str) -> bool:
 
 
 def spark_name(name: str) -> str:
-    """A setting's name from a keyword: dots for underscores, unless it has dots."""
+    """The name of a setting from a keyword: underscores become dots, unless there are dots already."""
     return name if "." in name else name.replace("_", ".")
 
 
@@ -133,18 +133,17 @@ def as_setting(value: object) -> str:
 
 @contextmanager
 def _found_by_the_driver(sent: bool) -> Iterator[None]:
-    """Let the driver's own Python workers find Penstock too, though they run the cluster's Python.
+    """Let the driver's own Python workers find Penstock too, although they run the cluster's Python.
 
-    Spark gives what was sent to those that plan a batch, and not to those that plan a stream: these have what Java has from
-    its environment.
+    Spark gives the archive to workers that plan a batch, but not to those that plan a stream. These inherit the environment of Java.
     """
-    told: dict[str, str] = {}
+    added: dict[str, str] = {}
     if sent:
-        told["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(shipping.package())]))
+        added["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(shipping.package())]))
         folders = dict.fromkeys(sysconfig.get_path(kind) for kind in ("purelib", "platlib"))
-        told[shipped.DRIVERS_LIBRARIES] = os.pathsep.join(folders)
-    before = {name: os.environ.get(name) for name in told}
-    os.environ.update(told)
+        added[shipped.DRIVERS_LIBRARIES] = os.pathsep.join(folders)
+    before = {name: os.environ.get(name) for name in added}
+    os.environ.update(added)
     try:
         yield
     finally:
@@ -156,7 +155,7 @@ def _found_by_the_driver(sent: bool) -> Iterator[None]:
 
 
 def _choose_python(given: dict[str, object]) -> None:
-    # Spark takes "python3" otherwise, which may be another one, without this package: the source would be "not found".
+    # By default Spark runs "python3", which may be another Python without this package.
     chosen = given.get("spark.pyspark.python")
     if chosen is not None:
         os.environ["PYSPARK_PYTHON"] = str(chosen)
@@ -165,12 +164,12 @@ def _choose_python(given: dict[str, object]) -> None:
 
 
 def _with_quiet_driver(settings: dict[str, object]) -> dict[str, object]:
-    told = str(settings.get(_JAVA_OPTIONS) or "")
-    if "log4j" in told or "spark.log.level" in settings or _has_own_logging():
+    given = str(settings.get(_JAVA_OPTIONS) or "")
+    if "log4j" in given or "spark.log.level" in settings or _has_own_logging():
         return settings
-    # By a file rather than by spark.log.level: what Spark says before it reads its settings is the most of it.
+    # In a file rather than with spark.log.level, because Spark logs most before it reads its settings.
     quiet = files("penstock.spark") / "log4j2.properties"
-    return settings | {_JAVA_OPTIONS: f'{told} "-Dlog4j2.configurationFile={quiet}"'.strip()}
+    return settings | {_JAVA_OPTIONS: f'{given} "-Dlog4j2.configurationFile={quiet}"'.strip()}
 
 
 def _has_own_logging() -> bool:
@@ -191,5 +190,5 @@ def _be_quiet() -> None:
     from pyspark.logger import PySparkLogger
 
     for name in _LOGGERS_OF_FAILURES:
-        # Made by its class: a plain logger of that name would break Spark's own calls.
+        # Created by Spark's class: a plain logger of this name would break Spark's own calls.
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)

@@ -1,13 +1,12 @@
-"""What executors on other machines need of Penstock, in one file that Spark sends to them.
+"""The part of Penstock that executors on other machines need, in one file that Spark sends to them.
 
-Spark's own way to send Python code is a zip archive, on every kind of cluster and through Spark Connect, for tasks and for
-what the driver asks of a data source. Ours carries Penstock and the compiled libraries that it needs; see
-:mod:`penstock.spark.shipped` for what becomes of it. PySpark, pyarrow, NumPy and pandas are not in it: a cluster that runs
-Python data sources has them. For ``spark-submit``::
+Spark sends Python code as a zip archive, on every kind of cluster and through Spark Connect, for tasks and for the planning of data
+sources. This one contains Penstock and the compiled libraries that it needs; :mod:`penstock.spark.shipped` unpacks it. PySpark, pyarrow,
+NumPy and pandas are not in it: a cluster that runs Python data sources has them. For ``spark-submit``::
 
     spark-submit --py-files "$(python -m penstock.spark.shipping)" job.py
 
-On disk: archives lie in the user's cache, named by a hash of what is in them, and are put there whole.
+On disk: archives in the user's cache, named by a hash of their content. A file is complete when it gets its name.
 """
 
 import hashlib
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LIBRARIES: Final = ("cramjam", "crc32c", "msgspec")
-"""Compiled ones that the client and the source import. A test imports all of the source with nothing else."""
+"""The compiled libraries that the client and the source import. A test imports all of the source with nothing else."""
 FOLDERS: Final = ("client", "operations", "records", "spark", "wire")
-"""What of Penstock a task may import, beside the modules at its top; the import contracts hold it."""
+"""The packages of Penstock that a task may import, besides the modules at the top; the import contracts ensure it."""
 _NOT_FOR_TASKS: Final = frozenset({"__main__.py", "server.py"})
 _LEFT_OUT: Final = (".pyc", ".pyi")
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
@@ -43,11 +42,11 @@ penstock.spark.shipped.take_over(__loader__.archive, (sys.modules[__name__], pen
 
 
 class ShippingError(RuntimeError):
-    """Something cannot be sent to executors; the text says what to do."""
+    """Something cannot be sent to executors."""
 
 
 def ship(spark: "SparkSession", modules: Sequence[str] = ()) -> Path:
-    """Send Penstock, and ``modules`` of the user's own, to the executors of a session. Before the first query that needs them."""
+    """Send Penstock, and modules of the user, to the executors of a session. Call it before the first query that needs them."""
     archive = package(modules)
     if is_remote(spark):
         spark.addArtifacts(str(archive), pyfile=True)
@@ -57,7 +56,7 @@ def ship(spark: "SparkSession", modules: Sequence[str] = ()) -> Path:
 
 
 def is_remote(spark: "SparkSession") -> bool:
-    """Whether the session speaks to its driver through Spark Connect."""
+    """Whether the session uses Spark Connect."""
     return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
@@ -65,7 +64,7 @@ def package(modules: Sequence[str] = ()) -> Path:
     """The archive; ``modules`` are top-level names, importable here, of Python code without compiled parts."""
     running_from = getattr(penstock.__loader__, "archive", None)
     if running_from is not None and not modules:
-        # A driver that was sent out itself: what it came in goes on.
+        # This driver runs from such an archive itself, which is sent to the others.
         return Path(running_from)
     files = dict(_files(modules))
     digest = hashlib.sha256()
@@ -83,7 +82,7 @@ def package(modules: Sequence[str] = ()) -> Path:
 
 
 def _files(modules: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-    """Each file's name in the archive and what is in it."""
+    """The name and the content of each file in the archive."""
     root = Path(penstock.__file__).parent
     yield shipped.PLATFORM, shipped.platform().encode()
     yield "penstock/__init__.py", (root / "__init__.py").read_bytes() + f"\nimport sys\n{_HOOK}".encode()
@@ -106,7 +105,7 @@ def _files(modules: Sequence[str]) -> Iterator[tuple[str, bytes]]:
 
 
 def _distribution(name: str) -> Iterator[tuple[str, bytes]]:
-    """All that pip installed of it: a library may ask for its own version, or carry others beside its package."""
+    """All files that pip installed: a library may read its own version, or contain others beside its package."""
     for path in distribution(name).files or ():
         if ".." not in path.parts and not path.name.endswith(_LEFT_OUT):
             yield f"{shipped.PACKED}{path.as_posix()}", path.read_binary()

@@ -1,7 +1,7 @@
 """Reads topics as Spark's own Kafka connector does, option by option.
 
-A query goes through these in order: ``settings.py`` reads its options, ``selection.py`` finds the partitions that they name,
-``bounds.py`` says where reading starts and ends, ``offsets.py`` asks the broker for that, ``rates.py`` says how much a micro-batch may take,
-``plan.py`` cuts the rest into tasks (``pushdown.py`` narrows them, ``tiers.py`` knows what is in a lake), and ``task.py`` reads one. ``batch.py`` and ``stream.py``
-are what Spark calls; ``table.py`` is what the data source calls.
+A query uses these modules in order: ``settings.py`` reads its options, ``selection.py`` finds the partitions that they select,
+``bounds.py`` determines where reading starts and ends, ``offsets.py`` asks the broker for the offsets, ``rates.py`` limits a micro-batch,
+``plan.py`` divides the rest into tasks (``pushdown.py`` applies filters, ``tiers.py`` adds what is in a lake), and ``task.py`` reads one.
+Spark calls ``batch.py`` and ``stream.py``; the data source calls ``table.py``.
 """

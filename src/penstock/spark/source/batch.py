@@ -1,4 +1,4 @@
-"""A query that ends: its offsets are settled once, when it is planned, and read by tasks."""
+"""Batch queries: the offsets are determined once, when the query is planned."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RecordsReader(DataSourceReader):
-    """Reads topics once. Goes to the executors with its tasks, so it holds settings and no connection."""
+    """Reads topics once. It goes to the executors with its tasks, so it has settings but no connection."""
 
     def __init__(self, settings: SourceSettings, schema: StructType) -> None:
         self._settings = settings
@@ -66,7 +66,7 @@ class RecordsReader(DataSourceReader):
     def _clip(
         self, edges: Edges, ranges: list[OffsetRange], at_latest: frozenset[tuple[str, int]]
     ) -> list[OffsetRange]:
-        """An end that was given as an offset may be beyond what there is."""
+        """Limit ends that the query specifies as offsets to the records that exist."""
         given = [each.place for each in ranges if each.place not in at_latest]
         ends = edges.latest(given)
         clipped: list[OffsetRange] = []
@@ -78,23 +78,23 @@ class RecordsReader(DataSourceReader):
                     f"{each.to_offset}, and offsets {max(end, each.from_offset)} to {each.to_offset - 1} do not exist.",
                     fail=self._settings.fail_on_data_loss,
                 )
-                each = replace(each, to_offset=end)  # noqa: PLW2901  what is there of it
+                each = replace(each, to_offset=end)  # noqa: PLW2901  the part that exists
             clipped.append(each)
         return clipped
 
 
 class FilteringRecordsReader(RecordsReader):
-    """The same, where Spark pushes filters: see ``pushdown.py`` for why this is a class of its own."""
+    """The same with filters from Spark. ``pushdown.py`` explains why this is a separate class."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
-        """Take what says where to read; give back what must still be applied to rows."""
+        """Use the filters that limit what is read, and return those that must still be applied to rows."""
         self._constraints, rest = push(filters)
         return rest
 
 
 def read_part(part: InputPartition, settings: SourceSettings, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """The records of one task. Spark makes up a task without a range when there is nothing to read."""
-    # In tasks alone: planning needs neither Arrow nor a decoder.
+    """The records of one task. If there is nothing to read, Spark makes a task without a range."""
+    # Only in tasks: planning needs neither Arrow nor a decoder.
     from penstock.spark.source.task import read_lake_part, read_range
 
     if isinstance(part, BrokerPart):
@@ -105,7 +105,7 @@ def read_part(part: InputPartition, settings: SourceSettings, schema: StructType
 
 
 def check_found(found: FoundPartitions) -> None:
-    """Refuse a selection that is not there whole: what it names and does not find would be missed in silence."""
+    """Refuse a selection with topics or partitions that do not exist, so that none is missed silently."""
     if found.missing:
         raise missing(found.missing)
     if found.missing_partitions:
@@ -115,7 +115,7 @@ def check_found(found: FoundPartitions) -> None:
 
 
 def missing(topics: Iterable[str]) -> SourceError:
-    """The refusal of a query on topics that do not exist."""
+    """The error for a query on topics that do not exist."""
     names = ", ".join(sorted(topics))
     return SourceError(
         f"Topic {names} does not exist: create it first (penstock topic create), or use subscribePattern, "

@@ -1,12 +1,11 @@
-"""Where reading starts and where it ends, as the options say it and before any broker was asked.
+"""Where reading starts and ends according to the options, before any broker is asked.
 
-A time for everything goes before a time for each partition, and that before offsets: ``startingTimestamp``,
-``startingOffsetsByTimestamp``, ``startingOffsets``, and the same of ``ending``. Offsets of -2 and -1 mean earliest and latest.
+One time for all partitions takes precedence over times by partition, and these over offsets: ``startingTimestamp``,
+``startingOffsetsByTimestamp``, ``startingOffsets``, and the same with ``ending``. The offsets -2 and -1 mean earliest and latest.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -20,17 +19,17 @@ if TYPE_CHECKING:
     from penstock.spark.options import SparkOptions
 
 Offsets = dict[TopicPartition, int]
+JsonOffsets = dict[str, dict[int, int]]
 EARLIEST: Final = int(At.EARLIEST)
 LATEST: Final = int(At.LATEST)
 STRATEGY: Final = "startingOffsetsByTimestampStrategy"
 _TIME_MS_MAX: Final = 2**63 - 1
-"""What the protocol can say."""
 _OFFSETS_EXAMPLE: Final = '{"orders":{"0":23,"1":-1},"payments":{"0":-2}}'
 _TIMES_EXAMPLE: Final = '{"orders":{"0":1735689600000,"1":1735689600000}}'
 
 
 class BoundKind(Enum):
-    """What a bound is given as."""
+    """How a bound is specified."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -41,7 +40,7 @@ class BoundKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A start or an end. ``by_partition`` are offsets, or milliseconds; ``option`` is what it was written in."""
+    """A start or an end. ``by_partition`` are offsets or milliseconds; ``option`` is the option that specifies it."""
 
     kind: BoundKind
     option: str
@@ -50,23 +49,28 @@ class Bound:
     no_match_is_latest: bool = False
 
     def mentions(self, offset: int) -> bool:
-        """Whether the bound is that place (earliest or latest) for any partition."""
+        """Whether the bound is this offset (earliest or latest) for any partition."""
         whole = BoundKind.LATEST if offset == LATEST else BoundKind.EARLIEST
         return self.kind is whole or (self.kind is BoundKind.OFFSETS and offset in self.by_partition.values())
 
 
 def starting(options: SparkOptions, default: BoundKind) -> Bound:
     """Where to start."""
-    return _bound(options, "starting", default, no_match_is_latest=_strategy(options))
+    return _bound(
+        options,
+        "starting",
+        default,
+        no_match_is_latest=options.choice(STRATEGY, {"error": False, "latest": True}, default=False),
+    )
 
 
 def ending(options: SparkOptions) -> Bound:
-    """Where to end: for a query that ends. A time that nothing is as late as is the end of the partition."""
+    """Where a batch query ends. A time after all records means the end of the partition."""
     return _bound(options, "ending", BoundKind.LATEST, no_match_is_latest=True)
 
 
 def check_batch(start: Bound, end: Bound) -> None:
-    """What a query that ends cannot start or end with."""
+    """Refuse bounds that a batch query cannot have."""
     if start.mentions(LATEST):
         raise OptionError(
             f"{start.option} cannot be latest (-1) in a batch query, because nothing would be read; use earliest"
@@ -88,36 +92,14 @@ def check_batch(start: Bound, end: Bound) -> None:
             raise OptionError(f"{start.option} of {place[0]}/{place[1]} is {first}, after {end.option}, {last}")
 
 
-def parse_offsets(text: str, option: str, example: str = _OFFSETS_EXAMPLE) -> Offsets:
-    """Offsets, or times, by topic and partition."""
-    wrong = OptionError(f"The option {option} must be JSON such as {example}, not {text!r}")
-    try:
-        found = json.loads(text)
-    except ValueError:
-        raise wrong from None
-    if not isinstance(found, dict):
-        raise wrong
-    offsets: Offsets = {}
-    for topic, by_partition in found.items():
-        if not isinstance(by_partition, dict):
-            raise wrong
-        for index, offset in by_partition.items():
-            if not index.isdecimal() or type(offset) is not int:
-                raise wrong
-            offsets[topic, int(index)] = offset
-    return offsets
+def by_place(offsets: JsonOffsets) -> Offsets:
+    """Offsets by topic and then partition, as one dictionary."""
+    return {(topic, index): offset for topic, of_topic in offsets.items() for index, offset in of_topic.items()}
 
 
 def show(partitions: Mapping[TopicPartition, int] | frozenset[TopicPartition]) -> str:
     """Partitions for a sentence: ``orders/0, orders/1``."""
     return ", ".join(f"{topic}/{index}" for topic, index in sorted(partitions)) or "none"
-
-
-def _strategy(options: SparkOptions) -> bool:
-    text = options.get(STRATEGY, "error").strip().lower()
-    if text not in ("error", "latest"):
-        raise OptionError(f"The option {STRATEGY} must be error or latest, not {text!r}")
-    return text == "latest"
 
 
 def _check_times(option: str, times_ms: Iterable[int]) -> None:
@@ -136,14 +118,14 @@ def _bound(options: SparkOptions, which: str, default: BoundKind, *, no_match_is
         return Bound(BoundKind.TIMESTAMP, option, timestamp_ms=timestamp_ms, no_match_is_latest=no_match_is_latest)
     option = f"{which}OffsetsByTimestamp"
     if option in options:
-        times = parse_offsets(options[option], option, _TIMES_EXAMPLE)
+        times = by_place(options.json(option, JsonOffsets, _TIMES_EXAMPLE))
         _check_times(option, times.values())
         return Bound(BoundKind.TIMESTAMPS, option, times, no_match_is_latest=no_match_is_latest)
     option = f"{which}Offsets"
     text = options.get(option, default.value).strip()
     if text.lower() in (BoundKind.EARLIEST.value, BoundKind.LATEST.value):
         return Bound(BoundKind(text.lower()), option)
-    offsets = parse_offsets(text, option)
+    offsets = by_place(options.json(option, JsonOffsets, _OFFSETS_EXAMPLE))
     for (topic, index), offset in offsets.items():
         if offset < EARLIEST:
             raise OptionError(

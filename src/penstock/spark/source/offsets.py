@@ -1,7 +1,7 @@
-"""Where partitions begin and end at the moment, and what the bounds of a query are there.
+"""Where partitions start and end now, and the offsets of a query's bounds.
 
-Invariant: an offset that comes out of here was the broker's word at one moment. Earliest is the first offset that can be read at
-all: the lake's, when it holds what the broker dropped.
+Invariant: every offset from here is one that the broker returned. The earliest is the first offset that can be read, from the broker or
+from the topic's lake.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A bound in offsets, and for which partitions it was asked for as a place that moves."""
+    """A bound in offsets, and the partitions for which it was specified as earliest or latest."""
 
     offsets: Offsets
     at_earliest: frozenset[TopicPartition]
@@ -35,7 +35,7 @@ class Resolved:
 
 
 class Edges:
-    """What the broker says of partitions, as the query's settings want it asked."""
+    """The offsets of partitions, according to the query's settings."""
 
     def __init__(self, cluster: Cluster, settings: SourceSettings) -> None:
         self.cluster = cluster
@@ -43,27 +43,27 @@ class Edges:
         self._settings = settings
 
     def held_from(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """The first offset of each partition that the broker itself has."""
+        """The first offset of each partition in the broker."""
         return self._at(dict.fromkeys(partitions, EARLIEST))
 
     def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
         """The first offset of each partition that can be read, from the broker or from its lake."""
         found = self.held_from(partitions)
         for place, held in found.items():
-            # A partition that the broker has whole has nothing more elsewhere.
+            # If the broker has a partition from offset 0, a lake has no more of it.
             archived = self.tiers.earliest(place, held) if held else None
             if archived is not None:
                 found[place] = min(held, archived)
         return found
 
     def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
-        """The offset behind the last record of each partition: the last one that is committed, when asked so."""
+        """The offset after the last record of each partition, or after the last committed one with read_committed."""
         return self._at(dict.fromkeys(partitions, LATEST), read_committed=self._settings.read_committed)
 
     def latest_not_before(self, partitions: Iterable[TopicPartition], known: Offsets) -> Offsets:
-        """The latest offsets; asked for again while one is below what was read already, for a broker may know it late.
+        """The latest offsets. They are requested again while one is below what was read already, because a broker may lag behind.
 
-        A topic that was made anew does not get better by asking: what it says at last is returned.
+        Of a topic that was created again, the last answer is returned.
         """
         options = self._settings.options
         tries = options.integer("fetchOffset.numRetries", RETRIES_DEFAULT, at_least=1)
@@ -80,7 +80,7 @@ class Edges:
         return found
 
     def first_at_or_after(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offset whose record is not older than a time, from the broker or from its lake; None where there is none."""
+        """The first offset at or after a time, from the broker or from the lake; None if there is none."""
         if not times_ms:
             return {}
         found = find_times(self.cluster, times_ms)
@@ -91,7 +91,7 @@ class Edges:
         return found
 
     def resolve(self, bound: Bound, partitions: frozenset[TopicPartition], *, ends: Offsets | None = None) -> Resolved:
-        """The bound for each partition. ``ends`` are the latest offsets where they are known and must not move on."""
+        """The bound for each partition. ``ends`` are latest offsets that are fixed already."""
         wanted = self._unresolved(bound, partitions)
         at_earliest = frozenset(place for place, offset in wanted.items() if offset == EARLIEST)
         at_latest = frozenset(place for place, offset in wanted.items() if offset == LATEST)
@@ -134,23 +134,23 @@ class Edges:
 
 
 def find_times(cluster: Cluster, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-    """The broker's first offset whose record is not older than a time; None where there is none.
+    """The broker's first offset at or after a time; None if there is none.
 
-    The protocol cannot ask for a time before 1970, for -1 and -2 are places there. So 1970 is asked for, and what lies before the answer
-    is looked through: nothing, unless the partition begins with records that are so old themselves.
+    The protocol has no times before 1970, because -1 and -2 mean latest and earliest. For these, the request is for 1970, and the records
+    before the answer are searched. There are none unless the partition starts with records before 1970.
     """
     asked = list_offsets(cluster, {place: max(0, time_ms) for place, time_ms in times_ms.items()})
     found = {place: None if each.offset < 0 else each.offset for place, each in asked.items()}
     early = [place for place, time_ms in times_ms.items() if time_ms < 0]
     for place, (first, end) in (watermarks(cluster, early) if early else {}).items():
         until = found[place]
-        before = _look_through(cluster, place, first, end if until is None else until, times_ms[place])
+        before = _search(cluster, place, first, end if until is None else until, times_ms[place])
         found[place] = until if before is None else before
     return found
 
 
-def _look_through(cluster: Cluster, place: TopicPartition, first: int, until: int, time_ms: int) -> int | None:
-    """The first offset in ``[first, until)`` whose record is not older than a time."""
+def _search(cluster: Cluster, place: TopicPartition, first: int, until: int, time_ms: int) -> int | None:
+    """The first offset in ``[first, until)`` at or after a time."""
     for fetched in ReadAhead(cluster, place[0], place[1], first, until):
         late = [each for each in fetched.batches if each[0].max_timestamp >= time_ms]
         for record in open_records(fetched._replace(batches=late)):

@@ -1,10 +1,10 @@
-"""Cuts what a query reads into tasks: one a partition, more when ``minPartitions`` or ``maxRecordsPerPartition`` ask for it.
+"""Divides what a query reads into tasks: one per partition, or more with ``minPartitions`` or ``maxRecordsPerPartition``.
 
-Invariant: the tasks of a plan cover its ranges exactly, without a gap and without an overlap; what the broker no longer has of them
-comes from the topic's lake, or is a data loss that was reported.
+Invariant: the tasks cover the ranges exactly, without gaps and overlaps. What the broker no longer has is read from the topic's lake, or
+is reported as data loss.
 
-Spark plans a DataFrame once and runs it as often as it is used. A range that was asked for up to the latest is therefore bound again by its task, as Spark's
-Kafka connector does it: a DataFrame that is used again has what came since.
+Spark plans a DataFrame once and runs it each time it is used. So a task determines the end of a range up to the latest offset again, as
+Spark's Kafka connector does: a DataFrame that is used again includes new records.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class OffsetRange:
     """Offsets ``[from_offset, to_offset)`` of one partition.
 
-    ``from_earliest``: it begins wherever the partition does. ``to_latest``: it ends wherever the partition does when it is read.
+    ``from_earliest``: it starts where the partition starts. ``to_latest``: it ends where the partition ends when it is read.
     """
 
     topic: str
@@ -40,12 +40,12 @@ class OffsetRange:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is in it, and nothing will be."""
+        """Whether it contains nothing, and will not."""
         return self.size <= 0 and not self.to_latest
 
     @property
     def size(self) -> int:
-        """How many offsets; there may be fewer records, for compaction and transactions leave holes."""
+        """The number of offsets. There may be fewer records, because of compaction and transactions."""
         return self.to_offset - self.from_offset
 
     @property
@@ -76,9 +76,9 @@ class LakePart(InputPartition):
 
 
 def divide(ranges: Sequence[OffsetRange], min_partitions: int | None, records_max: int | None) -> list[OffsetRange]:
-    """The ranges that are not empty, cut so that none is above ``records_max`` and there are about ``min_partitions``.
+    """The ranges that are not empty, divided so that none exceeds ``records_max`` and there are about ``min_partitions``.
 
-    Small ranges stay whole and count as one; the others share what is left in proportion to their size.
+    Small ranges stay whole and count as one; the others are divided in proportion to their size.
     """
     open_ended = [each for each in ranges if each.size <= 0 and each.to_latest]
     whole = [each for each in ranges if each.size > 0]
@@ -90,7 +90,7 @@ def divide(ranges: Sequence[OffsetRange], min_partitions: int | None, records_ma
 
 
 def tasks(edges: Edges, ranges: Sequence[OffsetRange], settings: SourceSettings) -> list[InputPartition]:
-    """A task for each piece. What the broker dropped is read from the lake, and is a data loss where there is none."""
+    """A task for each piece. What the broker has deleted is read from the lake, or is a data loss if there is none."""
     fail = settings.fail_on_data_loss
     wanted = [each for each in ranges if not each.is_empty]
     held = edges.held_from({each.place for each in wanted})
@@ -130,12 +130,12 @@ def _cut_in_proportion(whole: list[OffsetRange], count: int) -> list[OffsetRange
 
 
 def _parts(size: int, total: int, count: int) -> int:
-    """The share of ``count`` that ``size`` has in ``total``, rounded half up, one at least."""
+    """The share of ``count`` that ``size`` has in ``total``, rounded half up, at least one."""
     return max((2 * size * count + total) // (2 * total), 1)
 
 
 def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
-    """``parts`` pieces of nearly the same size, in order; an empty one is left out."""
+    """``parts`` pieces of nearly the same size, in order, without empty ones."""
     cut: list[OffsetRange] = []
     at = whole.from_offset
     for left in range(parts, 0, -1):

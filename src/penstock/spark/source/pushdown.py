@@ -1,10 +1,10 @@
-"""Filters that need not reach the rows: on topic, partition and offset exactly, on timestamp from below.
+"""Filters that limit what is read: on topic, partition and offset exactly, on timestamp as a lower bound.
 
-Timestamps need not rise with offsets. The broker's answer to a time is the first offset whose record is not older, so everything before it is older and
-may be skipped; there is no such answer for an upper bound, and Spark filters the rest itself either way.
+Timestamps may decrease as offsets increase. For a time, the broker returns the first offset at or after it, so all records before that
+offset are older and can be skipped. There is no such offset for an upper bound. Spark filters timestamps itself in both cases.
 
-Only where the option ``pushdown`` is true. Spark 4.3 keeps one plan for each ``load()`` and lets the filters that were pushed last decide it for every use:
-``df.where("partition = 0").count()`` and then ``df.count()`` would count the same rows. So it is for a DataFrame that is used once.
+It requires the option ``pushdown``. Spark 4.3 has one plan for each ``load()`` and applies the filters that were pushed last to every
+use: ``df.where("partition = 0").count()`` and then ``df.count()`` would count the same rows. So it is for a DataFrame that is used once.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ OPTION: Final = "pushdown"
 
 
 def is_wanted(options: SparkOptions) -> bool:
-    """Whether the query asks for it, and Spark is about to push filters: in the worker that plans a read.
+    """Whether the query requests it, and this process is the worker in which Spark pushes filters.
 
-    A reader that has ``pushFilters`` is refused while ``spark.sql.python.filterPushdown.enabled`` is off, and no setting of the session
-    reaches this process. But Spark plans with pushdown in a worker module of its own, which nothing else loads.
+    Spark refuses a reader with ``pushFilters`` while ``spark.sql.python.filterPushdown.enabled`` is off, and this process cannot read the
+    settings of the session. But Spark pushes filters in a separate worker module that nothing else loads.
     """
     if not options.flag(OPTION, default=False):
         return False
@@ -55,7 +55,7 @@ def is_wanted(options: SparkOptions) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Constraints:
-    """What the filters leave. ``None`` is no constraint; offsets are ``[from_offset, to_offset)``."""
+    """What the filters allow. ``None`` is no constraint; offsets are ``[from_offset, to_offset)``."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -64,10 +64,10 @@ class Constraints:
     not_before_ms: int | None = None
 
     def narrow(self, edges: Edges, ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-        """The ranges without what no row that is asked for can be in."""
+        """The ranges limited to what the filters allow."""
         kept = [
             replace(
-                _begun_at(each, self.from_offset),
+                _starting_at(each, self.from_offset),
                 to_offset=min(each.to_offset, self.to_offset),
                 to_latest=each.to_latest and self.to_offset == _OFFSET_MAX,
             )
@@ -80,7 +80,7 @@ class Constraints:
 
 
 def push(filters: Iterable[Filter]) -> tuple[Constraints, list[Filter]]:
-    """What the filters say of where to read, and those that Spark must still apply."""
+    """The constraints from the filters, and the filters that Spark must still apply."""
     constraints = Constraints()
     rest: list[Filter] = []
     for each in filters:
@@ -92,7 +92,7 @@ def push(filters: Iterable[Filter]) -> tuple[Constraints, list[Filter]]:
 
 
 def _add(to: Constraints, each: Filter) -> tuple[Constraints, bool]:
-    """The constraints with one filter more, and whether it is met exactly by them."""
+    """The constraints with one more filter, and whether they express it exactly."""
     attribute: tuple[str, ...] = getattr(each, "attribute", ())
     column = attribute[0] if len(attribute) == 1 else ""
     if isinstance(each, IsNotNull):
@@ -114,7 +114,7 @@ def _add(to: Constraints, each: Filter) -> tuple[Constraints, bool]:
 
 
 def _values(each: Filter, kind: type[T]) -> frozenset[T] | None:
-    """The values of a column that a filter allows, when it names them."""
+    """The values that a filter allows, if it lists them."""
     if isinstance(each, EqualTo | EqualNullSafe) and type(each.value) is kind:
         return frozenset({each.value})
     if isinstance(each, In) and all(value is None or type(value) is kind for value in each.value):
@@ -148,7 +148,7 @@ def _add_time(to: Constraints, each: Filter, value: datetime) -> Constraints:
         return to
     moment = value if value.tzinfo else value.replace(tzinfo=UTC)
     since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    # Down to the millisecond: the broker knows no finer, and a lower bound may only be too low.
+    # Rounded down to the broker's milliseconds, because a lower bound may only be too low.
     bound_ms = (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
     return replace(to, not_before_ms=bound_ms if to.not_before_ms is None else max(to.not_before_ms, bound_ms))
 
@@ -158,12 +158,12 @@ def _narrow_by_time(edges: Edges, ranges: list[OffsetRange], bound_ms: int) -> l
     narrowed: list[OffsetRange] = []
     for each in ranges:
         first = found[each.place]
-        # Where nothing is late enough yet, something may be by the time that the range is read.
+        # Without a match now, there may be one when the range is read.
         first = each.to_offset if first is None else min(first, each.to_offset)
-        narrowed.append(_begun_at(each, first))
+        narrowed.append(_starting_at(each, first))
     return [each for each in narrowed if not each.is_empty]
 
 
-def _begun_at(each: OffsetRange, offset: int) -> OffsetRange:
-    """The range without what is before an offset: it does not begin wherever the partition does any more."""
+def _starting_at(each: OffsetRange, offset: int) -> OffsetRange:
+    """The range without the offsets before this one."""
     return each if offset <= each.from_offset else replace(each, from_offset=offset, from_earliest=False)

@@ -1,7 +1,4 @@
-"""How much one micro-batch takes: an upper bound shared out in proportion, and a lower one that waits for more.
-
-Pure arithmetic over offsets; the time is handed in.
-"""
+"""The size of a micro-batch: a maximum that is divided among partitions, and a minimum to wait for."""
 
 from __future__ import annotations
 
@@ -9,16 +6,16 @@ from penstock.spark.source.bounds import Offsets
 
 
 def share(limit: int, start: Offsets, end: Offsets) -> Offsets:
-    """New ends that take about ``limit`` offsets in all, each partition in proportion to what it has waiting.
+    """New ends with about ``limit`` offsets in total, in proportion to the number that each partition has.
 
-    A partition with little waiting still gets one offset, so that none starves; the sum may then pass the limit by as many. A partition
-    without a start, or with none waiting, keeps its end.
+    Each partition gets at least one offset if it has any, so the sum may exceed the limit. A partition without a start, or without new
+    records, keeps its end.
     """
     waiting = {place: end[place] - start[place] for place in end if end[place] > start.get(place, end[place])}
     total = sum(waiting.values())
     shared = dict(end)
     for place, count in waiting.items():
-        # In whole numbers: offsets can be beyond what a float holds exactly.
+        # Integers, because offsets can exceed the precision of floats.
         part = limit * count
         taken = max(1, part // total)
         shared[place] = min(end[place], start[place] + taken)
@@ -26,7 +23,7 @@ def share(limit: int, start: Offsets, end: Offsets) -> Offsets:
 
 
 class Patience:
-    """Holds batches back until enough is waiting, or too long has passed since the last (``minOffsetsPerTrigger``)."""
+    """Delays a batch until enough records are there or enough time has passed since the last (``minOffsetsPerTrigger``)."""
 
     def __init__(self, offsets_min: int, delay_ms: int) -> None:
         self._offsets_min = offsets_min
@@ -34,7 +31,7 @@ class Patience:
         self._last_ms: int | None = None
 
     def holds_back(self, start: Offsets, end: Offsets, now_ms: int) -> bool:
-        """Whether to wait. The first batch of a query never does."""
+        """Whether to wait. The first batch of a query is not delayed."""
         due = self._last_ms is None or now_ms - self._last_ms >= self._delay_ms
         waiting = sum(offset - start.get(place, 0) for place, offset in end.items())
         if not due and waiting < self._offsets_min:

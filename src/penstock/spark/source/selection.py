@@ -1,15 +1,16 @@
-"""Which partitions a query reads: ``subscribe``, ``subscribePattern`` or ``assign``, exactly one of them.
+"""Which partitions a query reads: exactly one of ``subscribe``, ``subscribePattern`` and ``assign``.
 
-A pattern that is found anywhere in a topic's name selects it, as in Spark's connector: write ``^orders$`` for one name.
-Topics that the broker keeps for itself are never selected by a pattern.
+A pattern selects the topics whose name contains a match, as in Spark's Kafka connector: write ``^orders$`` for one name. A pattern never
+selects internal topics.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
 
 from penstock.client.cluster import TopicPartition
 from penstock.client.errors import UNKNOWN_TOPIC_OR_PARTITION, check
@@ -20,12 +21,13 @@ if TYPE_CHECKING:
     from penstock.spark.options import SparkOptions
 
 SELECTORS: Final = ("subscribe", "subscribePattern", "assign")
+_Assigned = dict[str, list[Annotated[int, msgspec.Meta(ge=0)]]]
 _ASSIGN_EXAMPLE: Final = '{"orders":[0,1],"payments":[0]}'
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What was asked for. ``pattern`` selects by name; ``partitions`` are those of an ``assign``."""
+    """What the options select. ``pattern`` selects by name; ``partitions`` are those of ``assign``."""
 
     topics: frozenset[str] = frozenset()
     pattern: str | None = None
@@ -34,7 +36,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class FoundPartitions:
-    """The partitions that there are, and what was named but is not there: topics, and partitions of topics that are."""
+    """The selected partitions that exist, and the named topics, and partitions of existing topics, that do not."""
 
     partitions: frozenset[TopicPartition]
     missing: frozenset[str]
@@ -42,7 +44,7 @@ class FoundPartitions:
 
 
 def selection_of(options: SparkOptions) -> Selection:
-    """What the options select; :class:`OptionError` unless exactly one of the three is set, and set to something."""
+    """What the options select; :class:`OptionError` unless exactly one of the three is set and not empty."""
     given = [name for name in SELECTORS if name in options]
     if len(given) != 1:
         wrong = "none is set" if not given else f"{' and '.join(given)} are set"
@@ -58,12 +60,15 @@ def selection_of(options: SparkOptions) -> Selection:
         return Selection(topics=topics)
     if name == "subscribePattern":
         return Selection(pattern=_pattern(value))
-    partitions = _assigned(value)
+    assigned = options.json("assign", _Assigned, _ASSIGN_EXAMPLE)
+    partitions = frozenset((topic, index) for topic, indexes in assigned.items() for index in indexes)
+    if not partitions:
+        raise OptionError(f"The option assign names no partition; write, for example, {_ASSIGN_EXAMPLE}")
     return Selection(topics=frozenset(topic for topic, _ in partitions), partitions=partitions)
 
 
 def find(cluster: Cluster, selection: Selection) -> FoundPartitions:
-    """What there is of the selection now; asks the broker, never what was known before."""
+    """The selected partitions that exist now, always asked of the broker."""
     if selection.pattern is not None:
         info = cluster.describe(None)
         wanted = re.compile(selection.pattern)
@@ -90,28 +95,10 @@ def _partitions(topics: list[TopicInfo]) -> list[TopicPartition]:
 def _pattern(text: str) -> str:
     if not text:
         raise OptionError('The option subscribePattern is empty; write a pattern such as "orders.*"')
-    # Named groups are the one thing of a name's pattern that Java spells in another way.
+    # Of all that a pattern for names needs, only named groups are written differently in Java.
     pattern = re.sub(r"\(\?<(?![=!])", "(?P<", text)
     try:
         re.compile(pattern)
     except re.error as error:
         raise OptionError(f"The option subscribePattern is not a valid pattern: {error}: {text!r}") from None
     return pattern
-
-
-def _assigned(text: str) -> frozenset[TopicPartition]:
-    wrong = OptionError(f"The option assign must have the form {_ASSIGN_EXAMPLE}, not {text!r}")
-    try:
-        found = json.loads(text)
-    except ValueError:
-        raise wrong from None
-    if not isinstance(found, dict):
-        raise wrong
-    partitions: set[TopicPartition] = set()
-    for topic, indexes in found.items():
-        if not isinstance(indexes, list) or not all(type(index) is int and index >= 0 for index in indexes):
-            raise wrong
-        partitions.update((topic, index) for index in indexes)
-    if not partitions:
-        raise OptionError(f"The option assign names no partition; write, for example, {_ASSIGN_EXAMPLE}")
-    return frozenset(partitions)

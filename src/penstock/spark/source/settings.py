@@ -1,7 +1,7 @@
-"""The options of a query that reads, read once and checked before any broker is asked.
+"""The options of a query that reads, checked before any broker is asked.
 
-An option of Kafka's client (``kafka.*``) that has no meaning here is taken with a warning, as Kafka's client takes it; one that
-would change what is read is refused with the reason.
+An option of Kafka's client (``kafka.*``) that has no effect here is accepted with a warning. One that would change what is read is
+refused with the reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FETCH_WAIT_MS_DEFAULT: Final = 500
 POLL_TIMEOUT_MS_DEFAULT: Final = 120_000
 TRIGGER_DELAY_MS_DEFAULT: Final = 15 * 60_000
 _INT32_MAX: Final = 2**31 - 1
-"""More cannot be asked for, and means the same."""
+"""The largest value in the protocol; a larger one means the same."""
 
 REFUSED: Final = {
     "kafka.auto.offset.reset": (
@@ -43,13 +43,14 @@ USED: Final = frozenset(
         "kafka.socket.connection.setup.timeout.ms",
     }
 )
+_ISOLATION_LEVELS: Final = {"read_committed": True, "read_uncommitted": False}
 _BATCH_IGNORES: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 _STREAM_REFUSES: Final = ("endingOffsets", "endingOffsetsByTimestamp")
 
 
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """All that a read needs to know of its options. Goes to tasks with the reader."""
+    """The options of a read. They go to tasks with the reader."""
 
     options: SparkOptions
     selection: Selection
@@ -69,12 +70,12 @@ class SourceSettings:
 
 
 def include_headers(options: SparkOptions) -> bool:
-    """Whether the column ``headers`` is wanted when the query names no schema."""
+    """Whether a query without a schema has the column ``headers``."""
     return options.flag("includeHeaders", default=False)
 
 
 def batch_settings(options: SparkOptions) -> SourceSettings:
-    """The settings of a query that ends."""
+    """The settings of a batch query."""
     settings = _settings(options, BoundKind.EARLIEST)
     check_batch(settings.start, settings.end)
     for name in _BATCH_IGNORES:
@@ -84,7 +85,7 @@ def batch_settings(options: SparkOptions) -> SourceSettings:
 
 
 def stream_settings(options: SparkOptions) -> SourceSettings:
-    """The settings of a query that goes on."""
+    """The settings of a stream."""
     for name in _STREAM_REFUSES:
         if name in options:
             raise OptionError(
@@ -94,16 +95,16 @@ def stream_settings(options: SparkOptions) -> SourceSettings:
 
 
 def check_general(options: SparkOptions) -> None:
-    """What can be said of the options before it is known whether the query ends: said when the table is loaded."""
+    """Check options that batch queries and streams share, when the table is loaded."""
     selection_of(options)
     _ = options.bootstrap
     include_headers(options)
-    _check_kafka_options(options)
+    options.refuse(REFUSED)
 
 
 def _settings(options: SparkOptions, default_start: BoundKind) -> SourceSettings:
     check_general(options)
-    _say_what_does_nothing(options)
+    _warn_of_unused(options)
     offsets_max = options.integer("maxOffsetsPerTrigger", at_least=1)
     offsets_min = options.integer("minOffsetsPerTrigger", at_least=0)
     if offsets_max is not None and offsets_min is not None and offsets_min > offsets_max:
@@ -114,7 +115,7 @@ def _settings(options: SparkOptions, default_start: BoundKind) -> SourceSettings
         start=starting(options, default_start),
         end=ending(options),
         fail_on_data_loss=options.flag("failOnDataLoss", default=True),
-        read_committed=_read_committed(options),
+        read_committed=options.choice("kafka.isolation.level", _ISOLATION_LEVELS, default=False),
         group=options.get("kafka.group.id") or None,
         min_partitions=options.integer("minPartitions", at_least=1),
         partition_records_max=options.integer("maxRecordsPerPartition", at_least=1),
@@ -127,23 +128,7 @@ def _settings(options: SparkOptions, default_start: BoundKind) -> SourceSettings
     )
 
 
-def _read_committed(options: SparkOptions) -> bool:
-    level = options.get("kafka.isolation.level", "read_uncommitted").strip().lower()
-    if level not in ("read_committed", "read_uncommitted"):
-        raise OptionError(f"The option kafka.isolation.level must be read_committed or read_uncommitted, not {level!r}")
-    return level == "read_committed"
-
-
-def _check_kafka_options(options: SparkOptions) -> None:
-    for name, instead in REFUSED.items():
-        if name in options:
-            raise OptionError(f"The option {name} is not supported: {instead}")
-    protocol = options.get("kafka.security.protocol", "PLAINTEXT").strip().upper()
-    if protocol != "PLAINTEXT":
-        raise OptionError(f"kafka.security.protocol is {protocol}: this source supports only PLAINTEXT")
-
-
-def _say_what_does_nothing(options: SparkOptions) -> None:
+def _warn_of_unused(options: SparkOptions) -> None:
     unused = sorted(name for name in options if name.startswith("kafka.") and name not in USED)
     if unused:
         LOG.warning("these options of Kafka's client have no effect here: %s", ", ".join(unused))

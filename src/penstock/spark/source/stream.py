@@ -1,19 +1,19 @@
-"""A query that goes on: Spark asks where the topics end, and has what came since read, micro-batch by micro-batch.
+"""Streams: Spark asks where the topics end, and reads new records micro-batch by micro-batch.
 
-Offsets are written to the checkpoint as Spark's Kafka connector writes them: ``{"orders": {"0": 123, "1": 7}}``.
+Offsets in the checkpoint have the format of Spark's Kafka connector: ``{"orders": {"0": 123, "1": 7}}``.
 
-Spark does not keep the offsets that a query began with until its first batch is written down, and asks for them again when that batch is
-tried again: "latest" would then be later, and what came in between would be lost. So a query that starts at the latest offsets has a
-first batch that is empty and ends where it starts: from then on the checkpoint knows.
+Spark does not store the initial offsets of a query before its first batch is planned, and asks for them again if that batch is retried:
+"latest" would then be later, and the records in between would be lost. So a query that starts at the latest offsets has an empty first
+batch, which stores these offsets in the checkpoint.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -28,7 +28,7 @@ from penstock.client.group_admin import GroupAdmin
 from penstock.spark.connections import connected, patiently
 from penstock.spark.errors import LOG, report_data_loss
 from penstock.spark.source.batch import check_found, missing, read_part
-from penstock.spark.source.bounds import Offsets, parse_offsets, show
+from penstock.spark.source.bounds import JsonOffsets, Offsets, by_place, show
 from penstock.spark.source.offsets import Edges
 from penstock.spark.source.plan import OffsetRange, tasks
 from penstock.spark.source.rates import Patience, share
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from penstock.client.cluster import Cluster, TopicPartition
     from penstock.spark.source.settings import SourceSettings
 
-JsonOffsets = dict[str, dict[str, int]]
-NOT_BEGUN: Final[JsonOffsets] = {"": {}}
-"""Where a query stands whose start the checkpoint does not know yet. No topic has an empty name."""
+StoredOffsets = dict[str, dict[str, int]]
+NOT_BEGUN: Final[StoredOffsets] = {"": {}}
+"""The offsets of a query whose start is not yet in the checkpoint. No topic has an empty name."""
 
 
 class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows topics. One lives in a process of its own beside the driver, another goes to the executors to read."""
+    """Reads topics as they grow. One instance runs in a separate process next to the driver, others read in the executors."""
 
     def __init__(self, settings: SourceSettings, schema: StructType) -> None:
         self._settings = settings
@@ -58,17 +58,15 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
         self._committed: Offsets = {}
-        self._told_missing: frozenset[str] = frozenset()
+        self._reported_missing: frozenset[str] = frozenset()
 
-    # What Spark asks of the driver's side
-
-    def initialOffset(self) -> JsonOffsets:  # noqa: N802  Spark's name
+    def initialOffset(self) -> StoredOffsets:  # noqa: N802  Spark's name
         """Where a new query starts."""
         start, settled = patiently(self._settings.options, self._start)
         return dump(start) if settled else NOT_BEGUN
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
-        """What a micro-batch takes unless the trigger says otherwise; Spark's limits name one bound, so a minimum is looked up again."""
+        """The limit of a micro-batch by default. Spark's limits have one bound, so the minimum is read from the settings again."""
         if self._settings.trigger_offsets_max is not None:
             return ReadMaxRows(self._settings.trigger_offsets_max)
         if self._settings.trigger_offsets_min is not None:
@@ -76,23 +74,23 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
-        """Fix where the query ends: what comes later is for the next run."""
+        """Fix where the query ends. Later records are for the next run."""
         self._target = patiently(self._settings.options, self._ends_now)
 
-    def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802  Spark's name
-        """Where the next micro-batch ends; ``start`` again when there is nothing for it."""
+    def latestOffset(self, start: StoredOffsets, limit: ReadLimit) -> StoredOffsets:  # noqa: N802  Spark's name
+        """Where the next micro-batch ends; ``start`` if there is nothing to read."""
         if start == NOT_BEGUN:
             return dump(patiently(self._settings.options, self._start)[0])
         known = load(start)
-        # A batch is asked for only when the one before it is done, so its end is what the group has read.
+        # Spark asks for a batch when the previous one is done, so that is what the group has read.
         self._commit(known)
         return dump(patiently(self._settings.options, lambda cluster: self._next_end(cluster, known, limit)))
 
-    def reportLatestOffset(self) -> JsonOffsets | None:  # noqa: N802  Spark's name
-        """Where the topics end, for the progress report: how far the query is behind."""
+    def reportLatestOffset(self) -> StoredOffsets | None:  # noqa: N802  Spark's name
+        """Where the topics end, for the lag in progress reports."""
         return None if self._latest is None else dump(self._latest)
 
-    def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
+    def partitions(self, start: StoredOffsets, end: StoredOffsets) -> list[InputPartition]:
         """The tasks of one micro-batch."""
         if start == NOT_BEGUN:
             return []
@@ -102,14 +100,12 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """One task, in an executor."""
         return read_part(partition, self._settings, self._schema)
 
-    def commit(self, end: JsonOffsets) -> None:
-        """The batch that ended there is done."""
+    def commit(self, end: StoredOffsets) -> None:
+        """The batch with this end is done."""
         self._commit(load(end))
 
-    # How it is found out
-
     def _start(self, cluster: Cluster) -> tuple[Offsets, bool]:
-        """The offsets of the options, and whether asking again would give the same."""
+        """The offsets according to the options, and whether they would be the same if requested again."""
         settings = self._settings
         found = find(cluster, settings.selection)
         check_found(found)
@@ -117,18 +113,18 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return resolved.offsets, not resolved.at_latest
 
     def _there(self, cluster: Cluster, known: Offsets) -> frozenset[TopicPartition]:
-        """The partitions that there are now. A topic that was read and is gone is left for the plan to report."""
+        """The partitions that exist now. The plan reports topics that were read and are missing now."""
         found = find(cluster, self._settings.selection)
         never_seen = found.missing - {topic for topic, _ in known}
         if never_seen and self._settings.fail_on_data_loss:
             raise missing(never_seen)
-        if never_seen - self._told_missing:
+        if never_seen - self._reported_missing:
             LOG.warning("topic %s does not exist; the query continues without it", ", ".join(sorted(never_seen)))
-        self._told_missing = never_seen
+        self._reported_missing = never_seen
         return found.partitions
 
     def _ends_now(self, cluster: Cluster) -> Offsets:
-        # Whether a topic that is missing was ever read shows when Spark says where the query stands.
+        # Whether a missing topic was ever read is known when Spark passes the start of the batch.
         return Edges(cluster, self._settings).latest(find(cluster, self._settings.selection).partitions)
 
     def _next_end(self, cluster: Cluster, known: Offsets, limit: ReadLimit) -> Offsets:
@@ -137,15 +133,15 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         there = self._there(cluster, known)
         end = edges.latest_not_before(there, known) if self._target is None else self._target
         if settings.fail_on_data_loss:
-            # Here, before Spark writes the end down: else a broker or a topic that was named by mistake would be in the checkpoint
-            # for good, and naming the right one again would not help.
+            # Before Spark stores the end. Otherwise a wrong broker or topic would stay in the checkpoint, and correcting the name would
+            # not help.
             _report_gone(frozenset(known.keys() - end.keys()), fail=True)
             for place in sorted(known.keys() & end.keys()):
                 _report_back(place, known[place], end[place], fail=True)
         self._latest = end
         if isinstance(limit, ReadAllAvailable):
             return end
-        # A run that ends with what is there now would wait for ever, or leave the last of it.
+        # A run with a fixed end would wait forever, or leave the last records.
         if self._patience is not None and self._target is None:
             now_ms = int(monotonic() * 1000)
             if self._patience.holds_back(known, end, now_ms):
@@ -167,13 +163,13 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for place in sorted(readable):
             begin = begins[place]
             if _report_back(place, begin, end[place], fail=fail):
-                # Whatever is in it now was never read.
+                # None of its current records was read.
                 begin = edges.earliest([place])[place]
             ranges.append(OffsetRange(*place, begin, end[place]))
         return tasks(edges, ranges, self._settings)
 
     def _new(self, edges: Edges, places: frozenset[TopicPartition]) -> Offsets:
-        """Partitions that appeared start where they begin, which is 0 unless records were dropped before they were read."""
+        """Where new partitions start: at 0, unless records were deleted before they were read."""
         begins = edges.earliest(places)
         for (topic, partition), offset in begins.items():
             if offset:
@@ -184,7 +180,7 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return begins
 
     def _commit(self, offsets: Offsets) -> None:
-        """Let the group's lag be seen. The checkpoint is what counts, so a commit that fails stops nothing."""
+        """Commit for the group, which shows the lag. The query uses only the checkpoint, so a failure is only logged."""
         group = self._settings.group
         if group is None or not offsets or offsets == self._committed:
             return
@@ -205,7 +201,7 @@ def _report_gone(places: frozenset[TopicPartition], *, fail: bool) -> None:
 
 
 def _report_back(place: TopicPartition, known: int, end: int, *, fail: bool) -> bool:
-    """Whether a partition ends before what was read of it."""
+    """Whether a partition ends before the offset that was read."""
     if end < known:
         report_data_loss(
             f"{place[0]}/{place[1]} ended at offset {known} and now ends at {end}: the topic was deleted and created again, or the query started past its end.",
@@ -214,14 +210,14 @@ def _report_back(place: TopicPartition, known: int, end: int, *, fail: bool) -> 
     return end < known
 
 
-def dump(offsets: Mapping[TopicPartition, int]) -> JsonOffsets:
-    """Offsets as they stand in a checkpoint, in order."""
-    by_topic: JsonOffsets = {}
+def dump(offsets: Mapping[TopicPartition, int]) -> StoredOffsets:
+    """Offsets as in a checkpoint, in order."""
+    by_topic: StoredOffsets = {}
     for topic, partition in sorted(offsets):
         by_topic.setdefault(topic, {})[str(partition)] = offsets[topic, partition]
     return by_topic
 
 
-def load(stored: JsonOffsets) -> Offsets:
-    """Offsets from a checkpoint, also from one that Spark's Kafka connector wrote."""
-    return parse_offsets(json.dumps(stored), "checkpoint")
+def load(stored: StoredOffsets) -> Offsets:
+    """Offsets from a checkpoint, also from one of Spark's Kafka connector."""
+    return by_place(msgspec.convert(stored, JsonOffsets, str_keys=True))

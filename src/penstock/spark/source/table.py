@@ -1,4 +1,4 @@
-"""The table ``records``: the records of topics, which is what ``format("penstock")`` is unless told otherwise."""
+"""The table ``records``, the default of ``format("penstock")``: the records of topics."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class RecordsTable:
     name = "records"
 
     def schema(self, options: Mapping[str, str]) -> StructType:
-        """Its columns; options that cannot be right are refused here, before anything runs."""
+        """Its columns. Wrong options are refused here, before anything runs."""
         given = options_of(options)
         check_general(given)
         return RECORDS_WITH_HEADERS if include_headers(given) else RECORDS
 
     def reader(self, options: Mapping[str, str], schema: StructType) -> DataSourceReader:
-        """What reads it once; one that takes filters where that was asked for and Spark pushes them."""
+        """Reads it once, with filters from Spark if the query requests that."""
         from penstock.spark.source.batch import FilteringRecordsReader, RecordsReader
         from penstock.spark.source.pushdown import is_wanted
 
@@ -36,7 +36,7 @@ class RecordsTable:
         return (FilteringRecordsReader if is_wanted(settings.options) else RecordsReader)(settings, schema)
 
     def stream_reader(self, options: Mapping[str, str], schema: StructType) -> DataSourceStreamReader:
-        """What follows it."""
+        """Reads it as a stream."""
         from penstock.spark.source.stream import RecordsStreamReader
 
         check_columns(schema)

@@ -1,6 +1,6 @@
-"""What runs in an executor: one range of one partition, as Arrow batches with exactly the columns that were asked for.
+"""The part in an executor: reads one range of one partition as Arrow batches with exactly the requested columns.
 
-Memory is bounded: one answer of the broker that is being opened, one on its way, and a batch of rows that Spark takes.
+Memory is bounded: one answer of the broker that is being decoded, one in transit, and a batch of rows for Spark.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from penstock.spark.source.settings import SourceSettings
 
 ROWS_MAX: Final = 65_536
-"""Rows of a batch: what Spark's own Arrow readers take, and enough that the price of a batch does not show."""
+"""Rows of a batch, as in Spark's own Arrow readers: enough to make the cost per batch negligible."""
 OPENED_TOGETHER_BYTES: Final = 16 * MIB
-"""Of an answer that opens to many times its size, only so much is held open at once."""
+"""How much of a highly compressed answer is decoded at once."""
 CONSTANT: Final = ("topic", "partition")
 
 
 class PartitionRows:
-    """Makes batches of one partition: decoded columns, and the two that are the same in every row."""
+    """Makes batches of one partition from the decoded columns and the two that are the same in every row."""
 
     def __init__(self, schema: StructType, topic: str, partition: int) -> None:
         self._schema: Final = arrow_schema(schema)
         wanted = frozenset(self._schema.names) - set(CONSTANT)
-        # Rows must be counted even when nothing of them is asked for: offsets are the cheapest to decode.
+        # Rows must be counted even if no column is requested: offsets are the cheapest to decode.
         self.columns: Final = wanted or frozenset({"offset"})
         self._constant: Final[dict[str, pa.Array]] = {}
         if "topic" in self._schema.names:
@@ -54,7 +54,7 @@ class PartitionRows:
             self._constant["partition"] = pa.repeat(pa.scalar(partition, pa.int32()), ROWS_MAX)
 
     def batches(self, decoded: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The decoded columns with the constant ones beside them, in the order of the schema, at most ROWS_MAX rows each."""
+        """The decoded and the constant columns in the order of the schema, at most ROWS_MAX rows each."""
         for start in range(0, decoded.num_rows, ROWS_MAX):
             some = decoded.slice(start, ROWS_MAX)
             columns = [
@@ -65,14 +65,14 @@ class PartitionRows:
 
 
 def read_range(wanted: OffsetRange, settings: SourceSettings, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """The records of a range. A range that is not there whole is a data loss: an error, or what is there of it."""
+    """The records of a range. If some are missing, that is a data loss: an error, or the rest is read."""
     rows = PartitionRows(schema, wanted.topic, wanted.partition)
     left: OffsetRange | None = _bound_now(wanted, settings) if wanted.to_latest else wanted
     while left is not None:
         reading = left
         at = reading.from_offset
         try:
-            # A process that never reached the broker gives up at once; this one may have been started while it is away.
+            # A new process fails at once if the broker is unavailable, but the broker may be restarting.
             patiently(settings.options, partial(Cluster.leader_address, topic=wanted.topic, partition=wanted.partition))
             with connected(settings.options) as cluster:
                 reader = _reader(cluster, reading, settings)
@@ -84,7 +84,7 @@ def read_range(wanted: OffsetRange, settings: SourceSettings, schema: StructType
         except BrokerRefused as error:
             if error.code not in (OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION):
                 raise
-            # Once something of it was read, what comes next must be there too.
+            # After the first record was read, all following ones must exist.
             rest = replace(reading, from_offset=at, from_earliest=reading.from_earliest and at == reading.from_offset)
             left, archived = _what_is_left(rest, settings, error)
         except RequestTimeout as error:
@@ -122,7 +122,7 @@ def _reader(cluster: Cluster, wanted: OffsetRange, settings: SourceSettings) -> 
 
 
 def _decoded(fetched: Fetched, columns: frozenset[str], wanted: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """An answer's records. It is handed over whole: which of it was aborted shows in the order of its batches."""
+    """The records of an answer. It is decoded as a whole, because the order of its batches shows which were aborted."""
     try:
         yield from decode(
             fetched.batches,
@@ -139,7 +139,7 @@ def _decoded(fetched: Fetched, columns: frozenset[str], wanted: OffsetRange) -> 
 
 
 def _edges(wanted: OffsetRange, settings: SourceSettings) -> tuple[int, int]:
-    """Where the partition begins and ends at the moment."""
+    """Where the partition starts and ends now."""
 
     def ask(cluster: Cluster) -> tuple[int, int]:
         cluster.forget(wanted.topic)
@@ -150,7 +150,7 @@ def _edges(wanted: OffsetRange, settings: SourceSettings) -> tuple[int, int]:
 
 
 def _bound_now(wanted: OffsetRange, settings: SourceSettings) -> OffsetRange | None:
-    """The range up to where the partition ends now; from where it begins, when that went back: the topic was made anew."""
+    """The range up to the current end of the partition, and from its start if that decreased because the topic was created again."""
     try:
         first, last = _edges(wanted, settings)
     except BrokerRefused as gone:
@@ -168,9 +168,9 @@ def _bound_now(wanted: OffsetRange, settings: SourceSettings) -> OffsetRange | N
 def _what_is_left(
     wanted: OffsetRange, settings: SourceSettings, error: BrokerRefused
 ) -> tuple[OffsetRange | None, Sequence[LakeSplit]]:
-    """What can still be read of a range that the broker does not have whole, and what its lake has of the rest.
+    """The part of a range that the broker still has, and the splits of the lake for the rest.
 
-    The rest is a data loss where there is no lake, unless the range was to begin wherever the partition does.
+    Without a lake, the rest is a data loss, unless the range starts where the partition starts.
     """
     fail = settings.fail_on_data_loss
     try:

@@ -1,6 +1,6 @@
-"""The one place where reading asks whether a lake holds what the broker no longer has.
+"""Finds in the lakes of topics what the broker no longer has.
 
-A lake that cannot be read is a data loss as any other: an error, or with ``failOnDataLoss`` false a warning and what the broker has.
+A lake that cannot be read is a data loss: an error, or, if ``failOnDataLoss`` is false, a warning.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Tiers:
-    """The lakes of a query's topics. What is known of them is believed for one plan and no longer: topics get tiers, and lakes grow."""
+    """The lakes of a query's topics. What is known of them is valid for one plan only: topics get tiers, and lakes grow."""
 
     def __init__(self, cluster: Cluster, *, fail: bool) -> None:
         self._cluster = cluster
@@ -28,18 +28,18 @@ class Tiers:
         self._known: dict[str, Tier | None] = {}
 
     def earliest(self, place: TopicPartition, held: int) -> int | None:
-        """The first offset that the topic's lake has of the partition; None when there is no lake, or nothing in it.
+        """The first offset of the partition in the topic's lake; None if there is no lake or nothing in it.
 
-        ``held`` is the broker's first offset, asked for before: the lake has what was below it then.
+        ``held`` is the broker's first offset at an earlier moment: the lake has what was below it then.
         """
         return self._ask(place, lambda tier: tier.earliest(place[1], held), None)
 
     def first_at_or_after(self, place: TopicPartition, time_ms: int, held: int) -> int | None:
-        """The first offset in the lake whose record is not older than a time."""
+        """The first offset in the lake at or after a time."""
         return self._ask(place, lambda tier: tier.offset_for_time(place[1], time_ms, held), None)
 
     def splits(self, place: TopicPartition, from_offset: int, to_offset: int) -> list[LakeSplit]:
-        """What a lake holds of these offsets, in order; empty when there is no lake. Less than all is a data loss."""
+        """What a lake has of these offsets, in order; empty without a lake. Less than all is a data loss."""
         return self._ask(place, lambda tier: tier.splits(place[1], from_offset, to_offset, whole=self._fail), [])
 
     def _ask(self, place: TopicPartition, ask: Callable[[Tier], T], nothing: T) -> T:

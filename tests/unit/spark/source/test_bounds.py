@@ -4,7 +4,7 @@ import pytest
 
 from penstock.spark.errors import OptionError
 from penstock.spark.options import SparkOptions
-from penstock.spark.source.bounds import EARLIEST, LATEST, BoundKind, check_batch, ending, parse_offsets, starting
+from penstock.spark.source.bounds import EARLIEST, LATEST, BoundKind, check_batch, ending, starting
 
 
 def start(**options):
@@ -124,4 +124,4 @@ def test_a_query_that_ends_may_start_and_end_so(options) -> None:
 
 
 def test_offsets_are_read_as_the_kafka_connector_writes_them() -> None:
-    assert parse_offsets('{"a":{"0":1,"11":2}}', "x") == {("a", 0): 1, ("a", 11): 2}
+    assert start(startingOffsets='{"a":{"0":1,"11":2}}').by_partition == {("a", 0): 1, ("a", 11): 2}

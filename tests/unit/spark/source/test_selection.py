@@ -35,12 +35,12 @@ def test_named_groups_may_be_spelt_as_java_does() -> None:
         ({"subscribe": " , "}, "subscribe contains no topic"),
         ({"subscribePattern": " "}, "subscribePattern is empty"),
         ({"subscribePattern": "a("}, "subscribePattern is not a valid pattern"),
-        ({"assign": "a"}, r'assign must have the form \{"orders":\[0,1\]'),
+        ({"assign": "a"}, r'assign must be JSON such as \{"orders":\[0,1\]'),
         ({"assign": "{}"}, "assign names no partition"),
-        ({"assign": '{"a":0}'}, "assign must have the form"),
-        ({"assign": '{"a":["0"]}'}, "assign must have the form"),
-        ({"assign": '{"a":[true]}'}, "assign must have the form"),
-        ({"assign": "[]"}, "assign must have the form"),
+        ({"assign": '{"a":0}'}, "assign must be JSON such as"),
+        ({"assign": '{"a":["0"]}'}, "assign must be JSON such as"),
+        ({"assign": '{"a":[true]}'}, "assign must be JSON such as"),
+        ({"assign": "[]"}, "assign must be JSON such as"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(options, text) -> None:
