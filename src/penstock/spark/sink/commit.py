@@ -1,7 +1,7 @@
-"""The driver's part: one commit for all that the tasks of a batch staged.
+"""The part of the driver: one commit for all that the tasks of a batch staged.
 
-Spark may call ``abort`` after a ``commit`` that failed late, when the batch is in its topics: the broker is asked to abort, and
-refuses that by itself once a batch is committed or about to be. Nothing is undone that somebody may have read.
+Spark may call ``abort`` after a ``commit`` that failed late, when the batch is in its topics already. The broker refuses to abort a batch
+that is committed or about to be, so nothing that was read is undone.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from penstock.client.cluster import TopicPartition
 
 CLEANING_TIMEOUT_MS: Final = 10_000
-"""A job that is over is not kept waiting for long: what is staged is seen by nobody."""
+"""The clean-up must not delay the end of a job for long: staged batches are invisible."""
 
 
 def open_sink(address: str, name: str, *, remember_ms: int | None = None) -> OpenedSink:
-    """The sink, ready. An address that nobody answers at is told as the one that the broker gave."""
+    """Open the sink. If the address does not answer, the error explains that it came from the broker."""
     try:
         with SinkClient(address) as client:
             return client.open(name, remember_ms=remember_ms)
@@ -37,12 +37,12 @@ def open_sink(address: str, name: str, *, remember_ms: int | None = None) -> Ope
 
 
 def staged_by(messages: Iterable[WriterCommitMessage | None]) -> list[Staged]:
-    """What the tasks told; a task that failed told nothing."""
+    """The messages of the tasks. A failed task has none."""
     return [message for message in messages if isinstance(message, Staged)]
 
 
 def merged(staged: Iterable[Staged]) -> list[SinkPart]:
-    """One part for each partition, with what the tasks staged for it, task by task."""
+    """One part for each partition, with the ranges of all tasks in order."""
     ranges: dict[TopicPartition, list[tuple[int, int, int]]] = {}
     for message in staged:
         for part in message.parts:
@@ -51,7 +51,7 @@ def merged(staged: Iterable[Staged]) -> list[SinkPart]:
 
 
 def commit(address: str, staged: Sequence[Staged]) -> None:
-    """Let everything be seen at once; a batch that is committed already stays as it is."""
+    """Append everything at once. A batch that is committed already is not changed."""
     parts = merged(staged)
     if not parts:
         return
@@ -62,15 +62,15 @@ def commit(address: str, staged: Sequence[Staged]) -> None:
         raise ClientError(
             f"The sink {sink!r} was deleted while the tasks of batch {batch_id} staged their rows, so some of them are lost; nothing was committed. Run the batch again"
         )
-    told: set[str] = set()
+    logged: set[str] = set()
 
-    def tell(error: ClientError) -> None:
-        if str(error) not in told:
-            told.add(str(error))
+    def log_once(error: ClientError) -> None:
+        if str(error) not in logged:
+            logged.add(str(error))
             LOG.warning("batch %d is staged and waits for its commit by the sink %s: %s", batch_id, sink, error)
 
     with SinkClient(address) as client:
-        done = client.commit(sink, batch_id, parts, staging_id=staging_ids.pop(), on_wait=tell)
+        done = client.commit(sink, batch_id, parts, staging_id=staging_ids.pop(), on_wait=log_once)
     if done.dropped:
         LOG.warning(
             "%d records of batch %d were dropped: their topic was deleted while they were committed",
@@ -80,18 +80,18 @@ def commit(address: str, staged: Sequence[Staged]) -> None:
 
 
 def abort(address: str, sink: str, batch_id: int) -> bool | None:
-    """Drop what is staged, unless the batch is committed or about to be. None if nobody answers: then it goes by itself, later."""
+    """Drop what is staged, unless the batch is committed or about to be. None if the broker does not answer: it is dropped later."""
     try:
         with SinkClient(address, timeout_ms=CLEANING_TIMEOUT_MS) as client:
             return client.abort(sink, batch_id).aborted
     except ClientError as error:
-        _log_kept(sink, error)
-        # Of a sink that is gone, nothing is staged.
+        _log_not_deleted(sink, error)
+        # A sink that does not exist has nothing staged.
         return True if isinstance(error, RequestRefused) and error.is_not_found else None
 
 
 def not_committed(address: str, sink: str, batch_id: int, error: ClientError) -> ClientError:
-    """What to tell of a write that cannot be asked for again: the next one is another, and would append its rows once more."""
+    """The error for a write that cannot be repeated, because another write would append its rows again."""
     is_dropped = abort(address, sink, batch_id)
     if is_dropped:
         return error
@@ -104,15 +104,15 @@ def not_committed(address: str, sink: str, batch_id: int, error: ClientError) ->
 
 
 def forget(address: str, sink: str) -> None:
-    """Delete the sink of a write that is over; there is nothing to do for the caller if that fails."""
+    """Delete the sink of a write that has ended. A failure is only logged."""
     try:
         with SinkClient(address, timeout_ms=CLEANING_TIMEOUT_MS) as client:
             client.delete(sink)
     except ClientError as error:
-        _log_kept(sink, error)
+        _log_not_deleted(sink, error)
 
 
-def _log_kept(sink: str, error: ClientError) -> None:
+def _log_not_deleted(sink: str, error: ClientError) -> None:
     if isinstance(error, RequestRefused) and error.is_not_found:
         return
     LOG.warning("the sink %s was not deleted and remains until it expires: %s", sink, error)

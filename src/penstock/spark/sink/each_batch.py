@@ -1,14 +1,14 @@
-"""Exactly once from ``foreachBatch``: for update mode, which Spark lets no Python sink have, and for several topics from one query.
+"""Exactly once from ``foreachBatch``: for update mode, which Spark does not allow for Python sinks, and for several topics per query.
 
 ::
 
     counts.writeStream.outputMode("update").foreachBatch(each_batch({"kafka.bootstrap.servers": ..., "topic": "counts"}))
 
-Each micro-batch is a batch write with a named sink. The name is the query's id, which lies in its checkpoint, so a batch that Spark
-runs again after a failure appends nothing, and a new checkpoint begins anew.
+Each micro-batch is a batch write with a named sink. The name is the query's id, which is stored in its checkpoint. So a batch that Spark
+repeats after a failure appends nothing, and a new checkpoint starts again.
 
-Through Spark Connect the function runs in a process of the server, with a session that was made for the batch and knows nothing of the query. But it is
-unpickled while the query's own session is the active one, and that knows the query by the name that it was given (``queryName``).
+With Spark Connect, the function runs in a process of the server, in a session for the batch that does not know the query. But it is
+unpickled while the query's own session is active, which knows the query by its ``queryName``.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 
 def each_batch(options: Mapping[str, str], *, name: str = "", query_name: str = "") -> Callable[[DataFrame, int], None]:
-    """A function for ``foreachBatch`` that writes with these options. Two of them in one query need a ``name`` each.
+    """A function for ``foreachBatch`` that writes with these options. Several in one query need different names.
 
-    ``query_name`` is what ``queryName`` of the stream says; through Spark Connect it is needed when several queries run in the session.
+    ``query_name`` is the ``queryName`` of the stream. With Spark Connect, it is required if several queries run in the session.
     """
     return EachBatch(dict(options), name, query_name)
 
 
 class EachBatch:
-    """The function. Pickled to where Spark runs it."""
+    """The function, which Spark pickles."""
 
     def __init__(self, options: dict[str, str], name: str, query_name: str) -> None:
         self._options = options
         self._name = name
         self._query_name = query_name
         self._session: SparkSession | None = None
-        """Through Spark Connect, on the server: that of the query."""
+        """With Spark Connect, on the server: the session of the query."""
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         query_id = self._query_id(frame)

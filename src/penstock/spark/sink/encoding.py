@@ -1,7 +1,7 @@
-"""From shares of rows to record batches: gathers what is small, and cuts at what a topic takes.
+"""Encodes rows as record batches: combines small pieces, and divides at the size that a topic accepts.
 
-A batch is cut by its uncompressed size, so that it fits the topic's ``max.message.bytes`` whatever its codec makes of it; one record
-that is larger than that stands alone, and the broker decides.
+A batch is divided by its uncompressed size, so that it fits the topic's ``max.message.bytes`` with any codec. A larger record gets its own
+batch, and the broker decides.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from penstock.records.batch import Compression
 
 SHARE_BYTES: Final = 256 * KIB
-"""What a partition should get at a time: a batch costs half a millisecond whatever its size, and a small one compresses badly."""
+"""What a partition should get at a time: a batch costs half a millisecond at any size, and a small one compresses badly."""
 GATHERED_BYTES_MAX: Final = 32 * MIB
-"""Arrow batches that a task holds to share out together."""
+"""Arrow batches that a task holds to route together."""
 
 
 def encoded(
     records: pa.RecordBatch, *, now_ms: int, compression: Compression, batch_bytes_max: int
 ) -> Iterator[tuple[bytearray, int]]:
-    """Record batches ready to be sent, each with the number of its records."""
+    """Record batches, each with the number of its records."""
     names = records.schema.names
     batches = encode(
         value=records.column(VALUE),

@@ -1,11 +1,10 @@
 """Which partition of which topic each row goes to.
 
-The column ``partition`` decides; where it is null or missing, the hash of the key as Kafka's clients compute it; rows without
-a key go to one partition after the other in pieces. Everything is computed by column: rows are sorted by where they go, stably, and cut
-into slices.
+The column ``partition`` decides. If it is null or missing, the hash of the key does, as in Kafka's clients. Rows without a key go to one
+partition after another in pieces. Everything is computed by column: rows are sorted by destination, stably, and divided into slices.
 
-Invariant: of two rows with the same destination, the one that Spark gave first comes first. What a router does depends on
-its seed and on the rows alone, so a batch that is computed again is shared out in the same way.
+Invariant: rows with the same destination stay in order. A router depends only on its seed and the rows, so a batch that is computed again
+is routed in the same way.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ import pyarrow.compute as pc
 
 from penstock.limits import KIB
 from penstock.records.columnar import partition_for_keys
-from penstock.spark.sink.errors import RowError
-from penstock.spark.sink.rows import KEY, SinkRows
+from penstock.spark.sink.rows import KEY, RowError, SinkRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,32 +25,32 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 PIECE_BYTES: Final = 256 * KIB
-"""Rows without a key are cut into no smaller batches than this, so that small writes stay together."""
+"""The minimum size of batches for rows without a key, so that small writes stay together."""
 RECORD_BYTES: Final = 8
-"""About what a record takes besides its columns: without it a small batch would be left over of every piece."""
+"""About the overhead of a record: without it, every piece would leave a small batch."""
 NOWHERE: Final = -1
 
 
-class Shard(NamedTuple):
-    """Rows of one destination, in order. Without a partition any will do: each batch of them goes to the next one."""
+class RoutedRows(NamedTuple):
+    """Rows with one destination, in order. Without a partition, each batch of them goes to the next one."""
 
     topic: str
     partition: int | None
     records: pa.RecordBatch
 
 
-class Router:
-    """Shares the rows of one task out."""
+class RowRouter:
+    """Routes the rows of one task."""
 
     def __init__(self, partition_count: Callable[[str], int], *, topic: str | None, seed: int) -> None:
         self._partition_count = partition_count
         self._topic = topic
         self._seed = seed
         self._turns: dict[str, int] = {}
-        """By topic, how many pieces without a key went out."""
+        """By topic, the number of pieces without a key so far."""
 
-    def route(self, rows: SinkRows) -> Iterator[Shard]:
-        """The rows in slices, each of one destination."""
+    def route(self, rows: SinkRows) -> Iterator[RoutedRows]:
+        """The rows in slices with one destination each."""
         if not rows.records.num_rows:
             return
         if self._topic is not None:
@@ -74,31 +72,31 @@ class Router:
             yield from self._within(topic, records.slice(start, count), part)
             start += count
 
-    def _within(self, topic: str, records: pa.RecordBatch, asked: pa.Array | None) -> Iterator[Shard]:
+    def _within(self, topic: str, records: pa.RecordBatch, asked: pa.Array | None) -> Iterator[RoutedRows]:
         count = self._partition_count(topic)
         places = self._places(topic, records, asked, count)
         if places is None:
-            yield Shard(topic, None, records)
+            yield RoutedRows(topic, None, records)
             return
         nowhere = places == NOWHERE
         if nowhere.any():
             places[nowhere] = self._turn(topic, count)
         first = int(places[0])
         if (places == first).all():
-            yield Shard(topic, first, records)
+            yield RoutedRows(topic, first, records)
             return
         order, counts = _grouped(places, count)
         records = records.take(order)
         start = 0
         for partition, length in enumerate(counts):
             if length:
-                yield Shard(topic, partition, records.slice(start, length))
+                yield RoutedRows(topic, partition, records.slice(start, length))
                 start += length
 
     def _places(
         self, topic: str, records: pa.RecordBatch, asked: pa.Array | None, count: int
     ) -> npt.NDArray[np.int32] | None:
-        """The partition of each row, -1 where any will do; None when any will do for all of them."""
+        """The partition of each row, -1 for any; None if all rows can go to any."""
         places: npt.NDArray[np.int32] | None = None
         if asked is not None and asked.null_count < len(asked):
             _check_partitions(topic, asked, count)
@@ -112,13 +110,13 @@ class Router:
         by_key = partition_for_keys(records.column(KEY), count)
         return by_key if places is None else np.where(places == NOWHERE, by_key, places)
 
-    def piece_bytes(self, shard: Shard) -> int:
-        """How large the batches of a shard may be, so that one without a partition reaches all of them."""
-        size_bytes: int = shard.records.nbytes + RECORD_BYTES * shard.records.num_rows
-        return max(PIECE_BYTES, size_bytes // self._partition_count(shard.topic) + 1)
+    def piece_bytes(self, rows: RoutedRows) -> int:
+        """The maximum size of batches, so that rows without a partition are distributed to all partitions."""
+        size_bytes: int = rows.records.nbytes + RECORD_BYTES * rows.records.num_rows
+        return max(PIECE_BYTES, size_bytes // self._partition_count(rows.topic) + 1)
 
     def next_partition(self, topic: str) -> int:
-        """Where the next batch goes that may go anywhere."""
+        """The partition for the next batch that can go to any."""
         return self._turn(topic, self._partition_count(topic))
 
     def _turn(self, topic: str, count: int) -> int:
@@ -128,7 +126,7 @@ class Router:
 
 
 def _grouped(places: npt.NDArray[np.int32], count: int) -> tuple[pa.Array, list[int]]:
-    # Sixteen bits are sorted by radix, in a tenth of the time.
+    # NumPy sorts 16-bit integers with radix sort, in a tenth of the time.
     narrow = places.astype(np.uint16) if count <= np.iinfo(np.uint16).max else places
     order = np.argsort(narrow, kind="stable")
     return pa.array(order), np.bincount(places, minlength=count).tolist()

@@ -1,10 +1,10 @@
-"""From the columns of a DataFrame to the columns of records.
+"""Converts the columns of a DataFrame to the columns of records.
 
-The columns that count are Kafka's: ``value``, and as far as they are there ``key``, ``headers``, ``topic`` and ``partition``. Others are
-left alone, as Spark's Kafka connector does; ``timestamp`` counts only when it is asked for. A :class:`RowLayout` is made on the
-driver, where a wrong column is told before anything runs, and is used by every task.
+The columns are those of Kafka: ``value``, and optionally ``key``, ``headers``, ``topic`` and ``partition``. Others are ignored, as in
+Spark's Kafka connector; ``timestamp`` is used only with the option ``keepTimestamp``. A :class:`RowLayout` is made on the driver, where a
+wrong column is reported before anything runs, and is used by every task.
 
-Invariant: the columns of one :class:`SinkRows` are equally long, and rows keep the order in which Spark gave them.
+Invariant: the columns of one :class:`SinkRows` have equal lengths, and rows stay in Spark's order.
 """
 
 from __future__ import annotations
@@ -39,9 +39,13 @@ PARTITION: Final = "partition"
 TIMESTAMP: Final = "timestamp"
 
 
+class RowError(ValueError):
+    """A row names no topic, or a partition that does not exist."""
+
+
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """Where in a row each field of a record stands; None where there is no such column."""
+    """The index of the column for each field of a record; None if there is no such column."""
 
     value: int
     key: int | None
@@ -53,7 +57,7 @@ class RowLayout:
 
 @dataclass(frozen=True, slots=True)
 class SinkRows:
-    """Rows of a DataFrame, ready to be shared out: ``records`` has the columns value, key, headers and timestamp that are there."""
+    """Rows of a DataFrame, ready to be routed. ``records`` has the columns value, key, headers and timestamp that exist."""
 
     records: pa.RecordBatch
     topics: pa.Array | None
@@ -61,7 +65,7 @@ class SinkRows:
 
 
 def layout_of(schema: StructType, *, topic_given: bool, keep_timestamp: bool) -> RowLayout:
-    """Where the fields stand; OptionError for a column that is missing or of another type."""
+    """The columns of the fields; OptionError if one is missing or has the wrong type."""
     if not topic_given and TOPIC not in schema.fieldNames():
         raise OptionError(
             "The topic to write to is missing: set the option 'topic', or add a column 'topic' of type string"
@@ -71,7 +75,7 @@ def layout_of(schema: StructType, *, topic_given: bool, keep_timestamp: bool) ->
             f"The required column 'value' is missing (there are: {', '.join(schema.fieldNames()) or 'none'}): "
             'add it, for example with selectExpr("to_json(struct(*)) AS value")'
         )
-    # As in Spark's Kafka connector the option wins, and then nobody looks at the column.
+    # As in Spark's Kafka connector, the option takes precedence, and the column is not checked.
     topic = None if topic_given else _place(schema, TOPIC, "string", lambda kind: isinstance(kind, StringType))
     key = _place(schema, KEY, "string or binary", _is_bytes)
     value = _place(schema, VALUE, "string or binary", _is_bytes)
@@ -87,7 +91,7 @@ def layout_of(schema: StructType, *, topic_given: bool, keep_timestamp: bool) ->
 
 
 def rows_of(batch: pa.RecordBatch, layout: RowLayout, now_ms: int) -> SinkRows:
-    """The fields of records, from a batch as Spark hands it to a task; no row is copied."""
+    """The fields of records in a batch from Spark, without copying rows."""
     names, columns = [VALUE], [_as_binary(batch.column(layout.value))]
     if layout.key is not None:
         names.append(KEY)
@@ -106,14 +110,14 @@ def rows_of(batch: pa.RecordBatch, layout: RowLayout, now_ms: int) -> SinkRows:
 
 
 def _as_binary(column: pa.Array) -> pa.Array:
-    # From string it is the same bytes, and from the large types only the offsets change.
+    # A string has the same bytes, and from the large types only the offsets change.
     return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
 
 
 def _as_milliseconds(column: pa.Array, now_ms: int) -> pa.Array:
-    # Through int64: a cast between units refuses what it would have to round.
+    # As int64, because a cast between units refuses to round.
     micros = column.cast(pa.timestamp("us", tz=column.type.tz)).view(pa.int64())
-    # Down, not towards zero: before 1970 too a time keeps the millisecond that it is in.
+    # Round down, not towards zero, also before 1970.
     floored = np.floor_divide(pc.fill_null(micros, pa.scalar(now_ms * 1000, pa.int64())).to_numpy(), 1000)
     return pa.array(floored, pa.int64())
 

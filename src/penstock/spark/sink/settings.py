@@ -1,7 +1,7 @@
-"""The options of a sink, read once on the driver and carried to the tasks.
+"""The options of a sink, read once on the driver and sent to the tasks.
 
-As in Spark's Kafka connector every ``kafka.*`` option is taken that a producer has; those that would change what this sink does itself
-are refused with the reason, and those that have no meaning here (``kafka.linger.ms``: nothing waits) do nothing.
+As in Spark's Kafka connector, every ``kafka.*`` option of a producer is accepted. Those that would change what this sink does itself are
+refused with the reason, and those that have no meaning here (``kafka.linger.ms``: nothing waits) have no effect.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ REFUSED: Final[Mapping[str, str]] = {
     "kafka.transactional.id": "writes are already exactly-once: remove this option (and leave exactlyOnce at true)",
 }
 ACKS: Final[Mapping[str, Acks]] = {"all": Acks.ALL, "-1": Acks.ALL, "1": Acks.LEADER, "0": Acks.NONE}
+CODECS: Final[Mapping[str, Compression]] = {codec.name.lower(): codec for codec in Compression}
 SINK_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
 @dataclass(frozen=True, slots=True)
 class WriterSettings:
-    """What the options say."""
+    """The options of a write."""
 
     options: Mapping[str, str]
-    """As Spark gave them: tasks connect with them."""
+    """As they come from Spark; tasks use them to connect."""
     topic: str | None
     exactly_once: bool
     keep_timestamp: bool
@@ -46,14 +47,9 @@ class WriterSettings:
 
 
 def settings_of(given: Mapping[str, str]) -> WriterSettings:
-    """The options, checked; OptionError says what to write instead."""
+    """The checked options."""
     options = options_of(given)
-    for name, why in REFUSED.items():
-        if name in options:
-            raise OptionError(f"The option {name!r} is not supported: {why}")
-    protocol = options.get("kafka.security.protocol", "PLAINTEXT").strip().upper()
-    if protocol != "PLAINTEXT":
-        raise OptionError(f"The option 'kafka.security.protocol' is {protocol}: this sink supports only PLAINTEXT")
+    options.refuse(REFUSED)
     topic = options.get("topic")
     if topic is not None and not topic.strip():
         raise OptionError("The option 'topic' is empty: set it to the topic to write to")
@@ -64,8 +60,8 @@ def settings_of(given: Mapping[str, str]) -> WriterSettings:
         topic=None if topic is None else topic.strip(),
         exactly_once=exactly_once,
         keep_timestamp=options.flag("keepTimestamp", default=False),
-        compression=_compression(options.get("kafka.compression.type", "none")),
-        acks=_acks(options.get("kafka.acks", "all")),
+        compression=options.choice("kafka.compression.type", CODECS, default=Compression.NONE),
+        acks=options.choice("kafka.acks", ACKS, default=Acks.ALL),
         batch_bytes=options.integer("kafka.batch.size", at_least=1),
         sink_name=sink_name,
         batch_id=batch_id,
@@ -80,18 +76,3 @@ def _sink(options: SparkOptions, *, exactly_once: bool) -> tuple[str | None, int
     if not exactly_once and (name is not None or batch_id is not None):
         raise OptionError("The options 'sinkName' and 'batchId' require exactlyOnce=true")
     return name, batch_id
-
-
-def _compression(text: str) -> Compression:
-    names = {codec.name.lower(): codec for codec in Compression}
-    codec = names.get(text.strip().lower())
-    if codec is None:
-        raise OptionError(f"The option 'kafka.compression.type' is {text!r}: write one of {', '.join(names)}")
-    return codec
-
-
-def _acks(text: str) -> Acks:
-    acks = ACKS.get(text.strip().lower())
-    if acks is None:
-        raise OptionError(f"The option 'kafka.acks' is {text!r}: write one of {', '.join(ACKS)}")
-    return acks

@@ -1,7 +1,8 @@
-"""Where a task's batches go: staged for the driver to commit, or straight to their topics.
+"""Where a task's batches go: staged for the driver to commit, or produced directly to their topics.
 
-Staged batches lie in the sink's staging topic, which nobody else is shown. A :class:`Staged` says which of them belong to which partition,
-in order; what no commit names (of a task that failed, or ran twice) is never seen and goes with the next commit.
+Staged batches are in the sink's staging topic, which is invisible to others. A :class:`Staged` lists which of them belong to which
+partition, in order. Batches that no commit names (of a task that failed or ran twice) remain invisible and are deleted with the next
+commit.
 """
 
 from __future__ import annotations
@@ -29,34 +30,34 @@ NO_PARTITION: Final = -1
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What one task tells the driver. Without parts it wrote nothing, or the batch was committed before."""
+    """A task's message to the driver. Without parts, the task wrote nothing, or the batch was committed before."""
 
     sink: str
     batch_id: int
     staging_id: UUID
-    """In which life of the staging topic the parts lie."""
+    """The staging topic with the parts; it is another one if the sink was deleted and created again."""
     parts: tuple[SinkPart, ...] = ()
 
 
 @dataclass(frozen=True)
 class Delivered(WriterCommitMessage):
-    """What a task tells that produced by itself."""
+    """The message of a task that produced directly."""
 
     records: int
 
 
 class Outlet(Protocol):
-    """Takes the batches of one task."""
+    """Receives the batches of one task."""
 
     def send(self, topic: str, partition: int, batch: bytearray, record_count: int) -> None:
-        """Take one batch; errors of earlier ones may come up here."""
+        """Send one batch. It may raise errors of earlier ones."""
 
     def finish(self) -> WriterCommitMessage:
-        """Return once everything is with the broker."""
+        """Wait until the broker has everything."""
 
 
 class StagingWriter:
-    """Batches into the staging topic."""
+    """Sends batches to the staging topic."""
 
     def __init__(self, cluster: Cluster, opened: OpenedSink, partition: int, batch_id: int) -> None:
         self._sender = BatchSender(cluster, Acks.ALL)
@@ -64,26 +65,26 @@ class StagingWriter:
         self._opened = opened
         self._batch_id = batch_id
         self._targets: list[TopicPartition] = []
-        """Of each batch, in the order in which they were sent."""
+        """Of each batch, in the order of sending."""
 
     def send(self, topic: str, partition: int, batch: bytearray, record_count: int) -> None:
         try:
             self._sender.send(*self._place, batch, record_count)
         except BatchTooLarge as error:
-            # Nobody knows the staging topic; where the rows were to go says which they are.
+            # Users do not know the staging topic, so the error names the target.
             raise BatchTooLarge(f"{topic}/{partition}", record_count, error.size_bytes, error.bytes_max) from error
         self._targets.append((topic, partition))
 
     def finish(self) -> Staged:
         deliveries = self._sender.flush()
-        assert len(deliveries) == len(self._targets), "flush tells of every batch since the last one"
+        assert len(deliveries) == len(self._targets), "flush returns a delivery for every batch"
         parts = tuple(parts_of(self._targets, deliveries))
         return Staged(self._opened.sink, self._batch_id, self._opened.staging_id, parts)
 
 
 @dataclass(slots=True)
 class Producing:
-    """Batches straight into their topics: idempotent with acks=all, and seen at once."""
+    """Sends batches to their topics: idempotent with acks=all, and visible at once."""
 
     sender: BatchSender
     records: int = field(default=0)
@@ -98,7 +99,7 @@ class Producing:
 
 
 def parts_of(targets: Sequence[TopicPartition], deliveries: Sequence[DeliveredBatch]) -> list[SinkPart]:
-    """What goes to each partition, from where each batch was to go and where it lies."""
+    """The parts for each partition, from the target and the staged position of each batch."""
     staged: dict[TopicPartition, list[tuple[int, int, int]]] = {}
     for target, delivery in zip(targets, deliveries, strict=True):
         if delivery.base_offset < 0:
@@ -108,7 +109,7 @@ def parts_of(targets: Sequence[TopicPartition], deliveries: Sequence[DeliveredBa
         ranges = staged.setdefault(target, [])
         partition, start, count = ranges[-1] if ranges else (NO_PARTITION, 0, 0)
         if (partition, start + count) == (delivery.partition, delivery.base_offset):
-            # Batches that touch are one range: a commit names fewer of them.
+            # Adjacent batches are one range, which makes the commit smaller.
             ranges[-1] = (partition, start, count + delivery.record_count)
         else:
             ranges.append((delivery.partition, delivery.base_offset, delivery.record_count))

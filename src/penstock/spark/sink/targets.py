@@ -1,7 +1,7 @@
-"""The topics that are written to: how many partitions each has, and how large a batch it takes.
+"""The topics that are written: their number of partitions and their maximum batch size.
 
-A topic that is not there is made by the broker when it allows that, as Spark's Kafka connector relies on; a task asks before it
-sends the first row of the topic anywhere, so a wrong name leaves nothing behind.
+The broker creates a missing topic if it is configured to, as with Spark's Kafka connector. A task checks the topic before it sends the
+first row for it, so a wrong name leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from penstock.client.cluster import Cluster, TopicInfo
 
 CREATION_MS_MAX: Final = 5_000
-"""A topic that the broker is asked to make is there by then; a broker that makes none says the same as one that has not yet."""
+"""How long to wait for a topic: a broker that does not create it gives the same answer as one that has not created it yet."""
 
 
 class SinkTarget(NamedTuple):
-    """What a writer has to know of a topic."""
+    """What a writer needs to know about a topic."""
 
     partition_count: int
     batch_bytes_max: int
@@ -42,7 +42,7 @@ class Targets:
         return known
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions the topic has."""
+        """The number of partitions of a topic."""
         return self[topic].partition_count
 
     def _batch_bytes_max(self, topic: str) -> int:
@@ -50,14 +50,14 @@ class Targets:
             configs = {entry.name: entry.value for entry in Admin(self._cluster).configs(topic)}
             message_bytes_max = int(configs["max.message.bytes"] or 0)
         except (ClientError, KeyError, ValueError):
-            # Not every broker tells everybody: then what is usual must do.
+            # The config may be unavailable or not authorized: use the default.
             return self._batch_bytes
-        # A codec may make a little more of what it cannot make smaller.
+        # A codec may enlarge data that does not compress.
         return max(1, min(self._batch_bytes, message_bytes_max - message_bytes_max // 8))
 
 
 def ensure_topic(cluster: Cluster, name: str) -> TopicInfo:
-    """The topic, made when it is not there and the broker makes topics by itself."""
+    """The topic, created if it does not exist and the broker creates topics automatically."""
 
     def ask() -> TopicInfo:
         info = cluster.describe([name], auto_create=True)

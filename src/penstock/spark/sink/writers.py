@@ -1,13 +1,13 @@
-"""The writers that Spark makes: one for a batch write, one for the batches of a stream.
+"""The writers for Spark: one for a batch write, one for the micro-batches of a stream.
 
-A writer is made on the driver and pickled to the tasks. What is exactly once has a sink with the broker, and a number:
+A writer is made on the driver and pickled to the tasks. Exactly-once writes have a sink in the broker, and a batch number:
 
-- of a stream the sink is the query's id, which lies in its checkpoint and so outlives restarts, and the number is the micro-batch's.
-  Spark tells both to the tasks alone, which pass them on in what they return;
-- a batch write makes a sink of its own and deletes it at the end, unless the options ``sinkName`` and ``batchId`` name one: so a
-  function of ``foreachBatch`` is exactly once too.
+- For a stream, the sink is the query's id, which is stored in its checkpoint and so survives restarts, and the number is that of the
+  micro-batch. Spark gives both to the tasks only, which return them to the driver.
+- A batch write creates a sink of its own and deletes it at the end, unless the options ``sinkName`` and ``batchId`` specify one. So a
+  function for ``foreachBatch`` is exactly-once too.
 
-Invariant: nothing of a batch is seen before all of it, and a batch that the broker has under its number is not written again.
+Invariant: a batch becomes visible as a whole, and a batch whose number the broker has is not written again.
 """
 
 from __future__ import annotations
@@ -26,13 +26,12 @@ from penstock.spark.connections import connected
 from penstock.spark.errors import OptionError
 from penstock.spark.sink.commit import abort, commit, forget, not_committed, open_sink, staged_by
 from penstock.spark.sink.encoding import GATHERED_BYTES_MAX, SHARE_BYTES, encoded, gathered
-from penstock.spark.sink.errors import CheckpointError
-from penstock.spark.sink.routing import Router
+from penstock.spark.sink.routing import RowRouter
 from penstock.spark.sink.rows import RowLayout, layout_of, rows_of
 from penstock.spark.sink.settings import WriterSettings, settings_of
 from penstock.spark.sink.staging import Outlet, Producing, Staged, StagingWriter
 from penstock.spark.sink.targets import Targets, ensure_topic
-from penstock.spark.task_properties import BATCH_ID, QUERY_ID
+from penstock.spark.task_properties import query_and_batch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -45,7 +44,11 @@ if TYPE_CHECKING:
     from penstock.operations.sinks import OpenedSink
 
 ONE_OFF_REMEMBER_MS: Final = 24 * 3_600_000
-"""The sink of one batch write has a name that nobody uses again: it is deleted at the end, and outlives only a driver that died."""
+"""How long the sink of one batch write is kept if the driver dies before it deletes the sink."""
+
+
+class CheckpointError(RuntimeError):
+    """The number of a batch is below the last committed one: the checkpoint is older than the data in the topics."""
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceWriter:
@@ -71,7 +74,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: b
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceStreamWriter:
-    """The writer of ``df.writeStream``. In complete mode the whole result is appended, as Spark's Kafka connector does."""
+    """The writer of ``df.writeStream``. In complete mode the whole result is appended, as with Spark's Kafka connector."""
     del overwrite
     settings = settings_of(options)
     if settings.batch_id is not None:
@@ -124,7 +127,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """The micro-batches of a query, each once. Spark makes another one of these for each call on the driver."""
+    """Each micro-batch of a query, once. Spark makes a new instance for each call on the driver."""
 
     def __init__(self, settings: WriterSettings, layout: RowLayout) -> None:
         self._settings = settings
@@ -135,7 +138,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         with connected(self._settings.options) as cluster:
             if not self._settings.exactly_once:
                 return produce_rows(iterator, self._settings, self._layout, cluster)
-            query_id, batch_id = _batch_of_query()
+            query_id, batch_id = _query_and_batch()
             opened = open_sink(sink_address(cluster), self._settings.sink_name or query_id)
             return stage_rows(iterator, self._settings, self._layout, cluster, opened, batch_id)
 
@@ -143,12 +146,13 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """On the driver, when every task of the batch is done."""
         staged = staged_by(messages)
         if any(message.parts for message in staged):
-            assert all(message.batch_id == batchId for message in staged), "tasks and driver speak of one batch"
+            assert all(message.batch_id == batchId for message in staged), "all messages are of this batch"
             commit(self._address(), staged)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
-        """On the driver, when a task or the commit failed. If no task came to its end the query is not known here:
-        what its tasks staged is seen by nobody, and goes with the next commit.
+        """On the driver, when a task or the commit failed.
+
+        If no task finished, the query is not known here; what its tasks staged is invisible and deleted with the next commit.
         """
         for message in staged_by(messages)[:1]:
             abort(self._address(), message.sink, batchId)
@@ -166,7 +170,7 @@ def stage_rows(
     opened: OpenedSink,
     batch_id: int,
 ) -> WriterCommitMessage:
-    """Write a task's rows into the staging topic, unless the broker has the batch already."""
+    """Write a task's rows to the staging topic, unless the broker has the batch already."""
     last = opened.last_batch_id
     if last is not None and batch_id < last:
         raise CheckpointError(
@@ -174,7 +178,7 @@ def stage_rows(
             "the topic, and continuing would lose or repeat records. Use the newest checkpoint; or start a new one with another sinkName, and set its starting offsets"
         )
     if last == batch_id:
-        # Drained, and not left: what stands before the sink may keep state, and saves it when its last row is taken.
+        # The rows must be consumed, because an operator before the sink may save its state after its last row.
         for _ in iterator:
             pass
         return Staged(opened.sink, batch_id, opened.staging_id)
@@ -187,24 +191,24 @@ def stage_rows(
 def produce_rows(
     iterator: Iterator[pa.RecordBatch], settings: WriterSettings, layout: RowLayout, cluster: Cluster
 ) -> WriterCommitMessage:
-    """Write a task's rows straight into their topics."""
+    """Write a task's rows directly to their topics."""
     return write_rows(iterator, settings, layout, cluster, Producing(BatchSender(cluster, settings.acks)))
 
 
 def write_rows(
     iterator: Iterator[pa.RecordBatch], settings: WriterSettings, layout: RowLayout, cluster: Cluster, outlet: Outlet
 ) -> WriterCommitMessage:
-    """Share a task's rows out, encode them, and hand them to the outlet."""
+    """Route and encode a task's rows, and send them to the outlet."""
     targets = Targets(cluster, batch_bytes=settings.batch_bytes)
     task = TaskContext.get()
-    router = Router(targets.partition_count, topic=settings.topic, seed=0 if task is None else task.partitionId())
+    router = RowRouter(targets.partition_count, topic=settings.topic, seed=0 if task is None else task.partitionId())
     for batch in gathered(iterator, _share_bytes(settings, layout, targets)):
         now_ms = time.time_ns() // 1_000_000
-        for shard in router.route(rows_of(batch, layout, now_ms)):
-            topic, partition, records = shard
+        for routed in router.route(rows_of(batch, layout, now_ms)):
+            topic, partition, records = routed
             bytes_max = targets[topic].batch_bytes_max
             if partition is None:
-                bytes_max = min(bytes_max, router.piece_bytes(shard))
+                bytes_max = min(bytes_max, router.piece_bytes(routed))
             batches = encoded(records, now_ms=now_ms, compression=settings.compression, batch_bytes_max=bytes_max)
             for data, record_count in batches:
                 place = router.next_partition(topic) if partition is None else partition
@@ -213,18 +217,18 @@ def write_rows(
 
 
 def _share_bytes(settings: WriterSettings, layout: RowLayout, targets: Targets) -> int:
-    """How much is shared out at a time."""
+    """How much is routed at a time."""
     if settings.topic is None:
         return GATHERED_BYTES_MAX // 4
     if layout.key is None and layout.partition is None:
-        # Each goes to one partition as it comes.
+        # Each batch of rows goes to one partition.
         return 0
     count = targets.partition_count(settings.topic)
     return min(count * SHARE_BYTES, GATHERED_BYTES_MAX) if count > 1 else 0
 
 
 def sink_address(cluster: Cluster) -> str:
-    """Where the brokers take commits; OptionError when it cannot, with the way out."""
+    """The address of the brokers for commits; OptionError, with an alternative, if they have none."""
     try:
         return http_addresses(cluster)
     except NoHttpListener as error:
@@ -237,10 +241,8 @@ def _layout(settings: WriterSettings, schema: StructType) -> RowLayout:
     return layout_of(schema, topic_given=settings.topic is not None, keep_timestamp=settings.keep_timestamp)
 
 
-def _batch_of_query() -> tuple[str, int]:
-    task = TaskContext.get()
-    query_id = None if task is None else task.getLocalProperty(QUERY_ID)
-    batch_id = None if task is None else task.getLocalProperty(BATCH_ID)
-    if query_id is None or batch_id is None:
+def _query_and_batch() -> tuple[str, int]:
+    found = query_and_batch()
+    if found is None:
         raise RuntimeError("Spark did not identify the query and batch of this task: use the option exactlyOnce=false")
-    return query_id, int(batch_id)
+    return found

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from penstock.records.batch import Compression
 from penstock.records.partitioner import partition_for_key
 from penstock.spark.sink.encoding import encoded
-from penstock.spark.sink.errors import RowError
-from penstock.spark.sink.routing import PIECE_BYTES, Router
-from penstock.spark.sink.rows import SinkRows
+from penstock.spark.sink.routing import PIECE_BYTES, RowRouter
+from penstock.spark.sink.rows import RowError, SinkRows
 
 
 def rows(values, keys=None, topics=None, partitions=None):
@@ -34,7 +33,7 @@ def routed(router, given):
 
 
 def router(counts, topic=None, seed=0):
-    return Router(counts.__getitem__, topic=topic, seed=seed)
+    return RowRouter(counts.__getitem__, topic=topic, seed=seed)
 
 
 def test_a_key_decides_as_in_kafkas_clients() -> None:
