@@ -1,15 +1,23 @@
-"""Before an archive runs: where it goes on, what its group says, and a topic's tier.
+"""An archive: where it starts, the committed offsets of its group, and the tier of a topic.
 
-The lake is the truth. The group is set to what the lake has, also backwards, before anything trusts it; a checkpoint that is lost is made up for by
-starting where the lake ends; a checkpoint of another lake is refused, since what it skips would be in neither.
+The lake is the source of truth. Before an archive runs, its group is set to what the lake has, also backwards. If the checkpoint is lost,
+the archive starts where the lake ends. A checkpoint of another lake is refused, because what it skips would be in neither lake.
 
-In the archive's checkpoint folder lies ``archive.json``: where the lake is, for whoever gives another place later, or moves the lake.
+The committed offsets of the group show what is in the lake, for the lag in the console and for the broker's retention. They are committed
+after the lake's own commit and up to what it contains. Spark reports a batch as done too late for this: one batch later, and for the last
+batch never.
+
+A topic can be deleted and created again while its archive runs, and then its offsets mean other records. So before a batch is committed,
+its topics must still be those in the lake, and the group's offsets are committed with the ids of these topics.
+
+On disk: ``archive.json`` in the archive's checkpoint folder, with the location of the lake, in case the lake is moved or the archive is
+started with another location.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,10 +25,13 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from penstock.client.admin import Admin
+from penstock.client.errors import NOT_FOUND_CODES, BrokerRefused
 from penstock.client.group_admin import GroupAdmin
 from penstock.client.offsets import watermarks
+from penstock.spark.connections import connected
 from penstock.spark.lake.formats import LakeError, LakeFormat
 from penstock.spark.lake.layout import records_layout
+from penstock.spark.lake.manifests import Ends
 from penstock.spark.lake.store import Store
 from penstock.spark.lake.tier import FORMAT, GROUP, LOCATION, read_tier
 
@@ -36,20 +47,20 @@ _REMEMBERED: Final = "archive.json"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where an archive without a checkpoint begins: the source's ``startingOffsets``, and how many records it is behind."""
+    """Where an archive without a checkpoint starts: the source's ``startingOffsets``, and the lag in records."""
 
     offsets: str
-    behind: int
+    lag: int
 
 
 def prepare(cluster: Cluster, lake: Lake, topics: Sequence[str], group: str) -> Start:
-    """Make the lake ready, and say with the group what it has."""
+    """Prepare the lake, and set the group's offsets to what it has."""
     lake.prepare(records_layout())
     lake.recover(topics, int(datetime.now(UTC).timestamp() * 1000))
     starts: dict[str, dict[str, int]] = {}
     archived: dict[TopicPartition, int] = {}
     ids: dict[str, UUID] = {}
-    behind = 0
+    lag = 0
     for topic in topics:
         cluster.forget(topic)
         found = cluster.topic(topic)
@@ -67,20 +78,24 @@ def prepare(cluster: Cluster, lake: Lake, topics: Sequence[str], group: str) -> 
                 )
             archived[place] = end or 0
             starts.setdefault(topic, {})[str(place[1])] = EARLIEST if end is None else end
-            behind += last - max(first, end or 0)
-    _say(cluster, group, archived, ids if len(ids) == len(topics) else None)
-    return Start(json.dumps(starts), behind)
+            lag += last - max(first, end or 0)
+    admin = GroupAdmin(cluster)
+    known = admin.offsets(group, archived)
+    wrong = {place: end for place, end in archived.items() if place not in known or known[place].offset != end}
+    if wrong:
+        admin.commit(group, wrong, topic_ids=ids if len(ids) == len(topics) else None)
+    return Start(json.dumps(starts), lag)
 
 
 def remember(lake: Lake, checkpoint: str) -> None:
-    """Say in the checkpoint which lake it is of."""
-    # Spark knows more file systems than Arrow does.
+    """Store the location of the lake in the checkpoint."""
+    # Spark supports more file systems than Arrow.
     with suppress(LakeError, OSError):
         Store(checkpoint).write_atomic(_REMEMBERED, json.dumps({"lake": lake.location}).encode())
 
 
 def check_checkpoint(lake: Lake, checkpoint: str) -> None:
-    """Refuse the folder of a query that wrote elsewhere: what it has done already is not in this lake."""
+    """Refuse the checkpoint of a query that wrote to another lake."""
     try:
         store = Store(checkpoint)
         metadata = store.read("query/metadata")
@@ -102,7 +117,7 @@ def check_checkpoint(lake: Lake, checkpoint: str) -> None:
 
 
 def check_tier(cluster: Cluster, lake: Lake, topics: Sequence[str], group: str, *, sets_tier: bool) -> None:
-    """Refuse topics whose tier is another lake: older records are only there, and its group speaks of no other."""
+    """Refuse topics whose tier is another lake, which may be the only place of older records."""
     for topic in topics:
         tier = read_tier(cluster, topic)
         if tier is None or (tier.location, tier.format) == (lake.location, lake.format):
@@ -119,7 +134,7 @@ def check_tier(cluster: Cluster, lake: Lake, topics: Sequence[str], group: str, 
 
 
 def set_tier(cluster: Cluster, lake: Lake, topics: Sequence[str], group: str, local_retention_ms: int | None) -> None:
-    """From now on the broker drops what this group says is archived. The group must have been told before: :func:`prepare`."""
+    """Let the broker delete what this group has committed as archived. Call :func:`prepare` before."""
     changes: dict[str, str | None] = {LOCATION: lake.location, FORMAT: lake.format.value, GROUP: group}
     if local_retention_ms is not None:
         changes[LOCAL_RETENTION] = str(local_retention_ms)
@@ -127,11 +142,45 @@ def set_tier(cluster: Cluster, lake: Lake, topics: Sequence[str], group: str, lo
         Admin(cluster).alter_configs(topic, changes)
 
 
-def _say(
-    cluster: Cluster, group: str, archived: Mapping[TopicPartition, int], topic_ids: Mapping[str, UUID] | None
-) -> None:
-    admin = GroupAdmin(cluster)
-    known = admin.offsets(group, archived)
-    wrong = {place: end for place, end in archived.items() if place not in known or known[place].offset != end}
-    if wrong:
-        admin.commit(group, wrong, topic_ids=topic_ids)
+def check_same(options: Mapping[str, str], lake: Lake, topics: Iterable[str]) -> None:
+    """Refuse to continue if a topic is no longer the one whose records the lake has."""
+    with connected(options) as cluster:
+        for topic in topics:
+            claimed = lake.topic_id(topic)
+            if claimed is not None and claimed != str(_topic_id(cluster, topic)):
+                raise _created_again(topic, lake.location)
+
+
+def commit_archived(options: Mapping[str, str], group: str, archived: Ends, lake: Lake) -> None:
+    """Commit for the group that the lake has everything below these offsets."""
+    ends: dict[TopicPartition, int] = {
+        (topic, partition): end for topic, partitions in archived.items() for partition, end in partitions.items()
+    }
+    if not ends:
+        return
+    with connected(options) as cluster:
+        admin = GroupAdmin(cluster)
+        known = admin.offsets(group, ends)
+        behind = {place: end for place, end in ends.items() if place not in known or known[place].offset < end}
+        for topic in {topic for topic, _ in behind}:
+            of_topic = {place: end for place, end in behind.items() if place[0] == topic}
+            claimed = lake.topic_id(topic)
+            try:
+                admin.commit(group, of_topic, topic_ids=None if claimed is None else {topic: UUID(claimed)})
+            except BrokerRefused as error:
+                if error.code not in NOT_FOUND_CODES:
+                    raise
+                raise _created_again(topic, lake.location) from error
+
+
+def _topic_id(cluster: Cluster, topic: str) -> UUID | None:
+    """The current id in the broker; None if there is no such topic."""
+    info = cluster.describe([topic])
+    return info.topics[topic].topic_id if topic in info.topics else None
+
+
+def _created_again(topic: str, location: str) -> LakeError:
+    return LakeError(
+        f"The topic {topic} was deleted, or deleted and created again, while it was archived, and {location} contains records of the old one. Archive the new "
+        "one to another place, with another --name"
+    )

@@ -1,10 +1,10 @@
-"""``format("penstock-lake")``: writes rows to a lake, each batch of a query once, and reads them back. No JAR.
+"""``format("penstock-lake")``: writes rows to a lake, each batch of a query once, and reads them. No JAR.
 
-Options: ``path`` (a folder or URI), ``lake`` (parquet, delta, iceberg), ``partitionBy`` (columns, with commas between them; records of topics go by
-topic and day without it), ``catalog.*`` (of an Iceberg catalog). Reading: ``topic`` takes the records of one topic alone.
+Options: ``path`` (a folder or URI), ``lake`` (parquet, delta, iceberg), ``partitionBy`` (columns, separated by commas; by default topic and
+day for records of topics), ``catalog.*`` (of an Iceberg catalog). When reading, ``topic`` selects the records of one topic.
 
-An archive also says ``archive.group`` and ``kafka.bootstrap.servers``: then that group commits what is in the lake, after it is there, and
-nothing else. Invariant: the group's offset of a partition is never above what the lake has of it.
+An archive also sets ``archive.group`` and ``kafka.bootstrap.servers``: then this group commits offsets after their records are in the lake.
+Invariant: the group's offset of a partition is never above what the lake has.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
-from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
@@ -31,7 +30,7 @@ from penstock.spark.lake.store import absolute
 from penstock.spark.lake.task_files import task_files
 from penstock.spark.options import SparkOptions, options_of
 from penstock.spark.schema import arrow_schema
-from penstock.spark.task_properties import BATCH_ID, QUERY_ID
+from penstock.spark.task_properties import query_and_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,18 +42,18 @@ _CATALOG: Final = "catalog."
 
 @dataclass(frozen=True)
 class WrittenFiles(WriterCommitMessage):
-    """What one task wrote."""
+    """The files that one task wrote."""
 
     query: str
     files: tuple[LakeFile, ...]
 
 
 class LakeDataSource(DataSource):
-    """The format's entry."""
+    """The data source."""
 
     @classmethod
     def name(cls) -> str:
-        """What stands in ``format(...)``."""
+        """The name for ``format(...)``."""
         return "penstock-lake"
 
     def schema(self) -> StructType:
@@ -81,7 +80,7 @@ class LakeDataSource(DataSource):
 
 @dataclass(frozen=True)
 class LakeTarget:
-    """Where rows go. Pickled to the tasks; the lake is opened where it is used."""
+    """Where rows go. Pickled to the tasks; each process opens the lake itself."""
 
     options: SparkOptions
     layout: LakeLayout
@@ -96,13 +95,13 @@ class LakeTarget:
         return WrittenFiles(query, tuple(files.write(rows)))
 
     def commit(self, query: str, batch: int, files: Sequence[LakeFile]) -> None:
-        """All tasks' files, on the driver; then the group's offsets."""
+        """On the driver: commit all tasks' files, then the group's offsets."""
         lake, now_ms = self.open(), int(datetime.now(UTC).timestamp() * 1000)
         group = self.options.get("archive.group")
         if not group or not self.layout.is_records:
             lake.commit(self.layout, query, batch, files, now_ms)
             return
-        from penstock.spark.lake.progress import check_same, commit_archived
+        from penstock.spark.lake.archiving import check_same, commit_archived
 
         check_same(self.options, lake, {file.topic for file in files if file.topic is not None})
         done = lake.commit(self.layout, query, batch, files, now_ms)
@@ -110,20 +109,17 @@ class LakeTarget:
 
 
 class LakeStreamWriter(DataSourceStreamArrowWriter):
-    """Of a streaming query: exactly once, for Spark gives a batch that comes again the same number."""
+    """Of a streaming query: exactly once, because Spark repeats a batch with the same number."""
 
     def __init__(self, target: LakeTarget) -> None:
         self._target = target
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFiles:
         """In a task."""
-        context = TaskContext.get()
-        query, batch = (
-            (context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)) if context else (None, None)
-        )
-        if query is None or batch is None:
+        found = query_and_batch()
+        if found is None:
             raise LakeError("Spark did not identify the query and the batch; writing to a lake needs Spark 4.3")
-        return self._target.write(query, int(batch), iterator)
+        return self._target.write(*found, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
         """On the driver, once all tasks are done."""
@@ -139,7 +135,7 @@ class LakeStreamWriter(DataSourceStreamArrowWriter):
 
 
 class LakeBatchWriter(DataSourceArrowWriter):
-    """Of one write: all of it or nothing."""
+    """Of a batch write: all of it or nothing."""
 
     def __init__(self, target: LakeTarget) -> None:
         self._target = target
@@ -159,7 +155,7 @@ class LakeBatchWriter(DataSourceArrowWriter):
 
 
 def lake_of(options: SparkOptions) -> Lake:
-    """The lake that the options name."""
+    """The lake of these options."""
     catalog = {name[len(_CATALOG) :]: value for name, value in options.items() if name.startswith(_CATALOG)}
     return open_lake(_path(options), _format(options), catalog)
 
@@ -180,7 +176,7 @@ def _target(given: Mapping[str, str], schema: StructType, *, overwrite: bool) ->
         raise OptionError('A lake supports only appends: write with mode("append")')
     options = options_of(given)
     folders = [name.strip() for name in options.get("partitionBy", "").split(",") if name.strip()]
-    # A relative path means a place of the driver's; tasks may stand elsewhere.
+    # A relative path refers to the driver's folder; tasks may run in another.
     options = SparkOptions({**options, "path": absolute(_path(options))})
     target = LakeTarget(options, layout_for(arrow_schema(schema), folders))
     target.open().prepare(target.layout)

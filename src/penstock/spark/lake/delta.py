@@ -1,6 +1,7 @@
 """A Delta table, through ``deltalake``: no JAR, no delta-spark.
 
-A batch is one Delta commit that carries the query and the batch as an application transaction; the table remembers the last of each query for good.
+A batch is one Delta commit with the query and the batch as its application transaction. The table stores the last one of each query
+permanently.
 """
 
 from collections.abc import Iterable
@@ -14,37 +15,24 @@ from deltalake.exceptions import TableNotFoundError
 from deltalake.transaction import AddAction
 
 from penstock.spark.lake.layout import OFFSET, PARTITION, TOPIC, LakeFile, LakeLayout, StoredFile
-from penstock.spark.lake.manifests import Manifest, Manifests
-from penstock.spark.lake.parquet import ranges_in
+from penstock.spark.lake.manifests import Manifest
 from penstock.spark.lake.store import Store
+from penstock.spark.lake.table import LakeTable, stored_files
 
 _RETRIES_MAX: Final = 15
 
 
-class DeltaLakeTable:
-    """The lake's folder is the table."""
+class DeltaLakeTable(LakeTable):
+    """A Delta table in the lake's folder."""
 
     def __init__(self, store: Store) -> None:
         store.refuse("%", "Delta")
-        self._store = store
-        self._manifests = Manifests(store)
-
-    def exists(self) -> bool:
-        return self._table() is not None
-
-    def last_batch(self, query: str) -> int | None:
-        return self.last_batches([query]).get(query)
+        super().__init__(store)
 
     def last_batches(self, queries: Iterable[str]) -> dict[str, int]:
         table = self._table()
         found = {} if table is None else {query: table.transaction_version(query) for query in queries}
         return {query: batch for query, batch in found.items() if batch is not None}
-
-    def recover(self, manifest: Manifest) -> None:
-        drop_uncommitted(self._store, manifest, self.last_batch(manifest.query))
-
-    def finish(self, manifest: Manifest) -> None:
-        """The table's own commit is whole or not there."""
 
     def append(self, layout: LakeLayout, manifest: Manifest) -> None:
         table = self._table()
@@ -56,8 +44,7 @@ class DeltaLakeTable:
                 partition_by=list(layout.folders) or None,
                 name="penstock",
             )
-        self._manifests.write(manifest)
-        self._store.move((file.staged, file.path) for file in manifest.files)
+        self._place(manifest)
         table.create_write_transaction(
             [_action(layout, file) for file in manifest.files],
             "append",
@@ -69,7 +56,7 @@ class DeltaLakeTable:
                 custom_metadata={"penstock.query": manifest.query, "penstock.batch": str(manifest.batch)},
             ),
         )
-        # The library leaves the log with the operating system.
+        # The library does not sync the log.
         self._store.sync(path for path, _, _ in self._store.files("_delta_log")[-2:])
 
     def files(self, topic: str) -> list[StoredFile]:
@@ -80,13 +67,9 @@ class DeltaLakeTable:
         for row in pa.table(table.get_add_actions(flatten=True)).to_pylist():
             if row.get(f"partition.{TOPIC}") != topic:
                 continue
-            uri = self._uri(row["path"])
-            low, high = row.get(f"min.{PARTITION}"), row.get(f"max.{PARTITION}")
-            first, last = row.get(f"min.{OFFSET}"), row.get(f"max.{OFFSET}")
-            if low is None or low != high or first is None or last is None:
-                found += ranges_in(uri, topic)
-            else:
-                found.append(StoredFile(uri, topic, low, first, last, row["num_records"]))
+            partitions = row.get(f"min.{PARTITION}"), row.get(f"max.{PARTITION}")
+            offsets = row.get(f"min.{OFFSET}"), row.get(f"max.{OFFSET}")
+            found += stored_files(self._uri(row["path"]), topic, partitions, offsets, row["num_records"])
         return found
 
     def uris(self) -> list[str]:
@@ -100,7 +83,7 @@ class DeltaLakeTable:
         return None if table is None else pa.schema(table.schema().to_arrow())
 
     def _uri(self, path: str) -> str:
-        # Delta's log has paths as a URI has them.
+        # Paths in Delta's log are quoted as in a URI.
         return f"{self._store.uri}/{path}"
 
     def _table(self) -> DeltaTable | None:
@@ -108,12 +91,6 @@ class DeltaLakeTable:
             return DeltaTable(self._store.uri)
         except TableNotFoundError:
             return None
-
-
-def drop_uncommitted(store: Store, manifest: Manifest, last_batch: int | None) -> None:
-    """Files that got their names for a commit that never was belong to nobody: the batch comes again with files of its own."""
-    if last_batch is None or last_batch < manifest.batch:
-        store.remove(file.path for file in manifest.files)
 
 
 def _action(layout: LakeLayout, file: LakeFile) -> AddAction:

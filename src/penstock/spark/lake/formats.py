@@ -1,10 +1,10 @@
-"""What a lake is made of, and the error that a person sees. Imported by the command line: nothing heavy here."""
+"""The formats of a lake, and the error. The command line imports this module, so it must load fast."""
 
 from enum import StrEnum
 
 
 class LakeFormat(StrEnum):
-    """How a lake says which files belong to it."""
+    """How a lake records which files belong to it."""
 
     PARQUET = "parquet"
     DELTA = "delta"
@@ -12,21 +12,21 @@ class LakeFormat(StrEnum):
 
     @property
     def with_folders(self) -> bool:
-        """Whether files hold the columns that are folders as well: Iceberg takes partition values from the files."""
+        """Whether files contain the columns that are folders too: Iceberg reads partition values from the files."""
         return self is LakeFormat.ICEBERG
 
     @property
     def data_folder(self) -> str:
-        """Where files lie, below the lake."""
+        """The folder of the files, below the lake."""
         return "data/" if self is LakeFormat.ICEBERG else ""
 
 
 class LakeError(Exception):
-    """The lake cannot be used as asked; the text says what to do."""
+    """The lake cannot be used in this way."""
 
 
 def format_named(text: str) -> LakeFormat:
-    """The format of this name; :class:`LakeError` lists those there are."""
+    """The format with this name; :class:`LakeError` if there is none."""
     try:
         return LakeFormat(text.strip().lower())
     except ValueError:

@@ -1,8 +1,9 @@
-"""An Iceberg table, through ``pyiceberg``: files are added as they lie, in one snapshot for each batch.
+"""An Iceberg table, through ``pyiceberg``: files are added where they are, in one snapshot for each batch.
 
-The snapshot carries the query and the batch (``penstock.query``, ``penstock.batch``). The last batch of each query is a property of the table too, set by
-the same commit: it outlives snapshots that are expired. The catalog is what the options say, else what pyiceberg is configured
-with under the name ``penstock``, else an SQLite file in the lake (which wants a local folder). The table is ``penstock.<the lake's last name>``.
+The snapshot has the query and the batch as properties (``penstock.query``, ``penstock.batch``). The same commit stores the last batch of
+each query in a property of the table, which remains when snapshots expire. The catalog comes from the options, else from the
+configuration of pyiceberg under the name ``penstock``, else it is an SQLite file in the lake, which must be a local folder. The table is
+``penstock.<last part of the lake's path>``.
 """
 
 import json
@@ -23,7 +24,6 @@ from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.types import IntegerType, LongType
 from pyiceberg.utils.config import Config
 
-from penstock.spark.lake.delta import drop_uncommitted
 from penstock.spark.lake.formats import LakeError
 from penstock.spark.lake.layout import (
     NO_DATES,
@@ -36,55 +36,41 @@ from penstock.spark.lake.layout import (
     LakeLayout,
     StoredFile,
 )
-from penstock.spark.lake.manifests import Manifest, Manifests
-from penstock.spark.lake.parquet import ranges_in
+from penstock.spark.lake.manifests import Manifest
 from penstock.spark.lake.store import Store, local_path_of
+from penstock.spark.lake.table import Bounds, LakeTable, stored_files
 
 CATALOG: Final = "penstock"
 NAMESPACE: Final = "penstock"
 SQLITE: Final = "catalog.sqlite"
 _BATCH: Final = "penstock.batch."
 _COMMITS_MAX: Final = 10
-"""Tries, when others commit to the same table."""
+"""The number of attempts if others commit to the same table."""
 _LOG_OF_STATISTICS: Final = logging.getLogger("pyiceberg.io.pyarrow")
 _AT_TIMESTAMP: Final = RECORDS.get_field_index(TIMESTAMP)
 
 
-class IcebergTable:
-    """The table whose data lies in the lake's folder."""
+class IcebergTable(LakeTable):
+    """The table with its data in the lake's folder."""
 
     def __init__(self, store: Store, options: Mapping[str, str]) -> None:
         store.refuse("%?#", "Iceberg")
-        self._store = store
-        # Iceberg's locations look like URIs and are plain: nothing in them is quoted.
-        self._place = store.uri if store.local_path is None else f"file://{store.local_path}"
+        super().__init__(store)
+        # Iceberg's locations look like URIs, but nothing in them is quoted.
+        self._location = store.uri if store.local_path is None else f"file://{store.local_path}"
         self._options = dict(options)
-        self._name = (NAMESPACE, re.sub(r"[^A-Za-z0-9_]", "_", self._place.rsplit("/", 1)[-1]) or "records")
-        self._manifests = Manifests(store)
+        self._name = (NAMESPACE, re.sub(r"[^A-Za-z0-9_]", "_", self._location.rsplit("/", 1)[-1]) or "records")
         self._found_catalog: Catalog | None = None
-
-    def exists(self) -> bool:
-        return self._table() is not None
-
-    def last_batch(self, query: str) -> int | None:
-        return self.last_batches([query]).get(query)
 
     def last_batches(self, queries: Iterable[str]) -> dict[str, int]:
         table = self._table()
         properties = {} if table is None else table.properties
         return {query: int(properties[_BATCH + query]) for query in queries if _BATCH + query in properties}
 
-    def recover(self, manifest: Manifest) -> None:
-        drop_uncommitted(self._store, manifest, self.last_batch(manifest.query))
-
-    def finish(self, manifest: Manifest) -> None:
-        """The table's own commit is whole or not there."""
-
     def append(self, layout: LakeLayout, manifest: Manifest) -> None:
-        self._manifests.write(manifest)
-        self._store.move((file.staged, file.path) for file in manifest.files)
+        self._place(manifest)
         table = self._table() or self._create(layout)
-        uris = [f"{self._place}/{file.path}" for file in manifest.files]
+        uris = [f"{self._location}/{file.path}" for file in manifest.files]
         marks = {"penstock.query": manifest.query, "penstock.batch": str(manifest.batch)}
         for attempt in range(_COMMITS_MAX):
             try:
@@ -97,9 +83,9 @@ class IcebergTable:
                     raise
                 table.refresh()
             except OverflowError as error:
-                # pyiceberg makes Python's dates of what the files say of their columns.
+                # pyiceberg converts the statistics of the files to Python dates.
                 raise LakeError(
-                    f"Rows for {self._place} have a time outside the years 1 to 9999, which cannot be committed to Iceberg: remove them, or write to Parquet or Delta"
+                    f"Rows for {self._location} have a time outside the years 1 to 9999, which cannot be committed to Iceberg: remove them, or write to Parquet or Delta"
                 ) from error
         self._sync(table)
 
@@ -112,12 +98,8 @@ class IcebergTable:
         found: list[StoredFile] = []
         for task in table.scan(row_filter=f"{TOPIC} = '{topic}'").plan_files():
             file, uri = task.file, _uri(task.file.file_path)
-            low, high = _bounds(file, partition_id, IntegerType())
-            first, last = _bounds(file, offset_id, LongType())
-            if low is None or low != high or first is None or last is None:
-                found += ranges_in(uri, topic)
-            else:
-                found.append(StoredFile(uri, topic, low, first, last, file.record_count))
+            partitions, offsets = _bounds(file, partition_id, IntegerType()), _bounds(file, offset_id, LongType())
+            found += stored_files(uri, topic, partitions, offsets, file.record_count)
         return found
 
     def uris(self) -> list[str]:
@@ -128,7 +110,7 @@ class IcebergTable:
         table = self._table()
         if table is None:
             return None
-        # Without the field ids that it carries along: they are the table's own business.
+        # Without Iceberg's field ids.
         return pa.schema([pa.field(each.name, each.type) for each in table.schema().as_arrow()])
 
     def _catalog(self) -> Catalog:
@@ -141,16 +123,16 @@ class IcebergTable:
                         f"An Iceberg lake at {self._store.uri} needs a catalog: set catalog.type and catalog.uri, or configure pyiceberg's catalog 'penstock' (PYICEBERG_CATALOG__PENSTOCK__URI)"
                     )
                 folder.mkdir(parents=True, exist_ok=True)
-                properties = {"type": "sql", "uri": f"sqlite:///{folder / SQLITE}", "warehouse": self._place}
+                properties = {"type": "sql", "uri": f"sqlite:///{folder / SQLITE}", "warehouse": self._location}
             self._found_catalog = load_catalog(CATALOG, **properties)
-            # It keeps connections; whoever opened a lake is not asked to close it.
+            # The catalog has connections, and a lake has no close method.
             finalize(self, self._found_catalog.close)
         return self._found_catalog
 
     def _table(self) -> PyIcebergTable | None:
         folder = self._store.local_path
         if not self._options and folder is not None and not self._store.exists("metadata"):
-            # Asking an SQLite catalog makes its file: looking at a lake that is not there must not make one.
+            # A query creates the file of an SQLite catalog, but reading a lake that does not exist must not create one.
             return None
         try:
             found = self._catalog().load_table(self._name)
@@ -160,30 +142,30 @@ class IcebergTable:
         except FileNotFoundError:
             self._check_not_moved()
             raise
-        if found.location().rstrip("/") != self._place:
-            # A catalog for many lakes tells them apart by their last names alone.
+        if found.location().rstrip("/") != self._location:
+            # In a catalog for many lakes, the last part of the path must be unique.
             raise LakeError(
-                f"The catalog has a table {'.'.join(self._name)} at {found.location()}, and this lake is {self._place}: rename its folder"
+                f"The catalog has a table {'.'.join(self._name)} at {found.location()}, and this lake is {self._location}: rename its folder"
             )
         return found
 
     def _check_not_moved(self) -> None:
-        """Refuse a folder that was given another name or place: its table would be taken for no table, and one made beside it."""
+        """Refuse a folder that was renamed or moved: its table would not be found, and another one would be created."""
         folder = self._store.local_path
         written = [] if folder is None else sorted(folder.glob("metadata/*.metadata.json"))
         if not written:
             return
         place = str(json.loads(written[-1].read_bytes())["location"]).rstrip("/")
-        if place != self._place:
+        if place != self._location:
             raise LakeError(
-                f"The Iceberg table in {self._place} was created in {place}, and its metadata contains that path: move it back there, or archive to a new place"
+                f"The Iceberg table in {self._location} was created in {place}, and its metadata contains that path: move it back there, or archive to a new place"
             )
 
     def _create(self, layout: LakeLayout) -> PyIcebergTable:
         catalog = self._catalog()
         catalog.create_namespace_if_not_exists(NAMESPACE)
         with (
-            catalog.create_table_transaction(self._name, schema=layout.schema, location=self._place) as transaction,
+            catalog.create_table_transaction(self._name, schema=layout.schema, location=self._location) as transaction,
             transaction.update_spec() as spec,
         ):
             for name in layout.folders:
@@ -191,7 +173,7 @@ class IcebergTable:
         return catalog.load_table(self._name)
 
     def _sync(self, table: PyIcebergTable) -> None:
-        """The catalog syncs itself; what it points to must be there too."""
+        """The catalog is synced by itself; sync the files that it refers to."""
         root = self._store.local_path
         snapshot = table.current_snapshot()
         if root is None or snapshot is None:
@@ -210,7 +192,7 @@ class IcebergTable:
 
 @contextmanager
 def _quiet_about_no_dates(manifest: Manifest) -> Iterator[None]:
-    """Files of records whose timestamps are no dates say nothing of that column, on purpose: pyiceberg need not warn of each."""
+    """Suppress the warnings of pyiceberg for files without statistics of timestamps, which cannot be dates."""
     if not any(_has_no_date(file) for file in manifest.files):
         yield
         return
@@ -235,7 +217,7 @@ def _uri(location: str) -> str:
     return f"{scheme}{found}{quote(rest, safe='/=:@')}" if found else location
 
 
-def _bounds(file: DataFile, field_id: int, kind: IntegerType | LongType) -> tuple[int | None, int | None]:
+def _bounds(file: DataFile, field_id: int, kind: IntegerType | LongType) -> Bounds:
     low, high = (file.lower_bounds or {}).get(field_id), (file.upper_bounds or {}).get(field_id)
     return _integer(kind, low), _integer(kind, high)
 

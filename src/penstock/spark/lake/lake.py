@@ -1,17 +1,19 @@
-"""A lake as queries and readers know it: files go in batch by batch, each batch once, and offsets are found again.
+"""A lake as queries and readers use it.
 
-Invariant: a batch of a query is in the lake as a whole or not at all, and once. The order of a commit: the tasks' files are on the disk; the
-manifest is written; the files get their names; the table's commit, where there is one; the staging folder goes. A crash anywhere is
-finished or cleaned up by the query's next commit, or by an archive of the same topics when it starts.
+Invariant: a batch of a query is in the lake completely or not at all, and once. The steps of a commit are: the tasks' files are synced; the
+manifest is written; the files get their names; the table's commit, if there is one; the staging folder is deleted. After a crash, the
+query's next commit finishes or undoes it, or an archive of the same topics when it starts.
 
-One query at a time may archive a partition into a lake. A second one is refused when its offsets are there already.
+Only one query at a time can archive a partition to a lake. A second one is refused if its offsets are there already.
 """
+
+from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -21,55 +23,18 @@ from penstock.spark.lake.manifests import VERSION, Ends, Manifest, Manifests, Ma
 from penstock.spark.lake.store import HIDDEN, Store
 from penstock.spark.lake.task_files import staging_folder
 
+if TYPE_CHECKING:
+    from penstock.spark.lake.table import LakeTable
+
 SINGLE_WRITE: Final = "write-"
-"""How the query of a write that is no stream begins: it has one batch, and its name never comes again."""
+"""The prefix of the query's name of a batch write, which has one batch and a unique name."""
 ORPHAN_MS: Final = 24 * 60 * 60 * 1000
-"""Staged files of other queries are given up when they are so old: no batch takes that long."""
-
-
-class LakeTable(Protocol):
-    """How one format says which files belong to the lake."""
-
-    def exists(self) -> bool:
-        """Whether anything was ever committed."""
-        ...
-
-    def last_batch(self, query: str) -> int | None:
-        """The last batch of this query that is in the table."""
-        ...
-
-    def last_batches(self, queries: Iterable[str]) -> dict[str, int]:
-        """The same of several queries, with one look at the table; without those that have none."""
-        ...
-
-    def recover(self, manifest: Manifest) -> None:
-        """Finish what a crash interrupted, or take it back. Only for the manifest's own query, or when that is long gone."""
-        ...
-
-    def finish(self, manifest: Manifest) -> None:
-        """Finish a commit of any query, as far as it is one; takes nothing back, for that query may be in the midst of it."""
-        ...
-
-    def append(self, layout: LakeLayout, manifest: Manifest) -> None:
-        """Make the files of the manifest, which is not written yet, part of the table."""
-        ...
-
-    def files(self, topic: str) -> list[StoredFile]:
-        """All files that hold records of the topic."""
-        ...
-
-    def uris(self) -> list[str]:
-        """All files."""
-        ...
-
-    def schema(self) -> pa.Schema | None:
-        """The table's columns with those that are folders; None when the lake is empty."""
-        ...
+"""Staged files of other queries are deleted at this age: no batch takes that long."""
 
 
 @dataclass(frozen=True, slots=True)
 class LakeCommit:
-    """What a commit did: ``already`` when the batch was there before. ``ends`` is how far the query has archived."""
+    """The result of a commit. ``already``: the batch was there before. ``ends``: up to where the query has archived."""
 
     already: bool
     rows: int
@@ -77,7 +42,7 @@ class LakeCommit:
 
 
 class Lake:
-    """One lake. Made by :func:`open_lake`, in the driver; tasks write files and know nothing of a table (``task_files.py``)."""
+    """One lake, for the driver. Tasks only write files (``task_files.py``)."""
 
     def __init__(self, store: Store, table: LakeTable, lake_format: LakeFormat) -> None:
         self.format: Final = lake_format
@@ -90,10 +55,8 @@ class Lake:
         """Its URI."""
         return self._store.uri
 
-    # Writing.
-
     def prepare(self, layout: LakeLayout) -> None:
-        """Before anything is written: the lake is of this format and layout, or new and becomes so."""
+        """Before anything is written: check that the lake has this format and layout, or set them if it is new."""
         mark = Mark(VERSION, self.format, layout.is_records, layout.folders)
         found = self._manifests.mark()
         if found is not None and found.format is not self.format:
@@ -109,7 +72,7 @@ class Lake:
             self._manifests.set_mark(mark)
 
     def recover(self, topics: Collection[str], now_ms: int) -> None:
-        """Finish what queries left half done of these topics; what is no commit is taken back when it is old."""
+        """Finish interrupted commits with records of these topics. What was not committed is undone if it is old."""
         for manifest in self._manifests.all():
             if any(file.topic in topics for file in manifest.files):
                 self._table.finish(manifest)
@@ -118,11 +81,11 @@ class Lake:
                 self._table.recover(manifest)
 
     def topic_id(self, topic: str) -> str | None:
-        """Which topic of that name the lake has records of; None when nobody said it."""
+        """The id of the topic with this name whose records the lake has; None if it was not set."""
         return self._manifests.topic_id(topic)
 
     def claim(self, topic: str, topic_id: str) -> None:
-        """Say which topic of that name this is; refuse when the lake has records of another one, whose offsets mean others."""
+        """Set the id of the topic. Refuse if the lake has records of another topic with this name."""
         found = self._manifests.topic_id(topic)
         if found == topic_id:
             return
@@ -134,16 +97,16 @@ class Lake:
         self._manifests.set_topic_id(topic, topic_id)
 
     def knows(self, query: str) -> bool:
-        """Whether this query has ever committed here, be it batches without rows."""
+        """Whether this query has ever committed here, even batches without rows."""
         return self._manifests.last(query) is not None or self._table.last_batch(query) is not None
 
     def last_batch(self, query: str) -> int | None:
-        """The last batch of this query that is in the lake."""
+        """The last batch of this query in the lake."""
         return self._table.last_batch(query)
 
     def commit(self, layout: LakeLayout, query: str, batch: int, files: Sequence[LakeFile], now_ms: int) -> LakeCommit:
-        """Make a batch part of the lake, unless it is there already. What tasks left behind goes."""
-        # What is checked must hold until it is written: two archives of a topic would both find its offsets new.
+        """Make a batch part of the lake, unless it is there already, and delete staged files that are not needed."""
+        # Under the lock: otherwise, two archives of a topic could both find that its offsets are new.
         with self._store.held():
             return self._commit(layout, query, batch, files, now_ms)
 
@@ -163,20 +126,20 @@ class Lake:
             self._check_new(files, before, query)
             self._table.append(layout, Manifest(query, batch, list(files), ends, own))
         else:
-            # A lake must know the queries that write to it, also while they have found nothing.
+            # The lake must know a query even if it has not written any rows yet.
             self._manifests.write(Manifest(query, batch, [], own, own))
         self._clean(query, now_ms)
         self._forget(layout, query)
         return LakeCommit(already=False, rows=sum(file.rows for file in files), ends=ends)
 
     def abort(self, query: str, batch: int, files: Iterable[LakeFile]) -> None:
-        """Drop what was staged, unless the batch was committed: Spark aborts also when a commit failed after it was done."""
+        """Delete staged files, unless the batch was committed: Spark also aborts if a commit fails after it was done."""
         done = self._table.last_batch(query)
         if done is None or done < batch:
             self._store.remove(file.staged for file in files)
 
     def _check_columns(self, layout: LakeLayout) -> None:
-        """What the table's own columns cannot take would be lost without a word, or make it unreadable."""
+        """Refuse columns that the table lacks or has in another type: they would be lost, or make the table unreadable."""
         there = self._table.schema()
         if there is None:
             return
@@ -192,11 +155,11 @@ class Lake:
                 )
 
     def _ends(self, layout: LakeLayout) -> dict[str, Ends]:
-        """Up to where each query has archived. Rows that are no records have no offsets, whoever wrote them."""
+        """Up to where each query has archived. Rows other than records have no offsets."""
         if not layout.is_records:
             return {}
         manifests = self._manifests.all()
-        # What the batch did not change need not be asked for.
+        # Only queries whose last batch changed something need a lookup.
         done = self._table.last_batches(each.query for each in manifests if each.ends != each.ends_before)
         return {
             each.query: each.ends if done.get(each.query, -1) >= each.batch else each.ends_before for each in manifests
@@ -213,18 +176,18 @@ class Lake:
                     )
 
     def _forget(self, layout: LakeLayout, query: str) -> None:
-        """Drop the manifest of a single write that is done: nobody comes back for it, and there would be one for every write.
+        """Delete the manifest of a finished batch write, since there would be one for every write.
 
-        Not of records, whose manifests keep offsets from coming twice; nor in a plain lake, where nothing else says that the write was done.
-        In the other formats the table knows the write, and a manifest that a crash leaves here is read by nobody.
+        Manifests of records remain, because they prevent duplicate offsets, and so do those of a Parquet lake, because they are the commits.
+        In the other formats the table knows the write, and a manifest that remains after a crash is not used.
         """
         if query.startswith(SINGLE_WRITE) and not layout.is_records and self.format is not LakeFormat.PARQUET:
-            # The write is done, and must not be called failed for this.
+            # The write is done and must not fail because of this.
             with suppress(OSError):
                 self._manifests.remove(query)
 
     def _clean(self, query: str, now_ms: int) -> None:
-        """Nothing that is staged for this query is needed any more; of others, nothing that is very old."""
+        """Delete what is staged for this query, and very old files of other queries."""
         self._store.remove_folder(staging_folder(query))
         staging = f"{HIDDEN}/staging"
         for other in self._store.folders(staging):
@@ -232,19 +195,17 @@ class Lake:
             if all(changed_ms < now_ms - ORPHAN_MS for _, _, changed_ms in files) and files:
                 self._store.remove_folder(f"{staging}/{other}")
 
-    # Reading.
-
     def exists(self) -> bool:
-        """Whether anything was committed here."""
+        """Whether anything was committed."""
         return self._table.exists()
 
     def is_records(self) -> bool:
-        """Whether it holds records of topics."""
+        """Whether it contains records of topics."""
         mark = self._manifests.mark()
         return mark is not None and mark.is_records
 
     def schema(self) -> pa.Schema | None:
-        """Its columns; None when it is empty."""
+        """Its columns; None if it is empty."""
         return self._table.schema()
 
     def uris(self) -> list[str]:
@@ -256,23 +217,10 @@ class Lake:
         return sorted(self._table.files(topic), key=lambda file: (file.partition, file.first_offset, file.last_offset))
 
     def ends(self, topic: str) -> dict[int, int]:
-        """Of each partition that the lake has records of: the offset behind the last."""
+        """The offset after the last record of each partition in the lake."""
         found: dict[int, int] = {}
         for file in self._table.files(topic):
             found[file.partition] = max(found.get(file.partition, 0), file.last_offset + 1)
-        return found
-
-    def ranges(self, topic: str, partition: int) -> list[tuple[int, int]]:
-        """The first offset and the one behind the last, of each stretch of files that touch or overlap."""
-        found: list[tuple[int, int]] = []
-        for file in self.files(topic):
-            if file.partition != partition:
-                continue
-            start, end = file.first_offset, file.last_offset + 1
-            if found and start <= found[-1][1]:
-                found[-1] = (found[-1][0], max(found[-1][1], end))
-            else:
-                found.append((start, end))
         return found
 
 

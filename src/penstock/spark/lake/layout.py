@@ -1,12 +1,12 @@
-"""Which columns a lake has, and in which folder a row lies: ``topic=orders/day=2026-01-31/`` for records.
+"""The columns of a lake, and the folder of a row: ``topic=orders/day=2026-01-31/`` for records.
 
-A lake of records has the columns of the source, the topic and the UTC day of the record's timestamp as folders, and files that hold one
-partition each, so that a file's offsets are a range. A lake of other rows has the columns of the query, and the folders that it asks for.
+A lake of records has the columns of the source, the topic and the UTC day of the timestamp as folders, and files with one partition each,
+so that the offsets of a file are a range. A lake of other rows has the columns of the query, and folders as specified.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -23,13 +23,13 @@ PARTITION: Final = "partition"
 OFFSET: Final = "offset"
 TIMESTAMP: Final = "timestamp"
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
-"""What Hive, Spark and everybody since calls the folder of a null."""
+"""The name of the folder for null in Hive, Spark and others."""
 _DAY_US: Final = 24 * 60 * 60 * 1_000_000
 _EPOCH: Final = date(1970, 1, 1)
 _DAY_FIRST: Final = (date.min - _EPOCH).days
 _DAY_LAST: Final = (date.max - _EPOCH).days
 NO_DATES: Final = (str(date.min), str(date.max))
-"""The days of all timestamps that are no dates."""
+"""The days of all timestamps outside the range of dates."""
 
 HEADERS_TYPE: Final = pa.list_(
     pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -51,12 +51,12 @@ _NEEDED: Final = frozenset({"value", TOPIC, PARTITION, OFFSET, TIMESTAMP})
 
 
 class LakeFile(msgspec.Struct, frozen=True):
-    """A file that a task wrote: where it is staged, where it will lie (both below the lake), and what it holds."""
+    """A file that a task wrote: its staged and its final path (both below the lake), and its content."""
 
     staged: str
     path: str
     values: tuple[str | None, ...]
-    """Of the partition columns, as text."""
+    """Of the columns that are folders, as text."""
     rows: int
     size_bytes: int
     topic: str | None = None
@@ -78,18 +78,18 @@ class StoredFile(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class LakeLayout:
-    """The columns of a lake and those of them that are folders."""
+    """The columns of a lake, and those of them that are folders."""
 
     schema: pa.Schema
     folders: tuple[str, ...]
     is_records: bool
 
     def file_schema(self, *, with_folders: bool) -> pa.Schema:
-        """The columns that lie in the files."""
+        """The columns in the files."""
         return pa.schema([field for field in self.schema if with_folders or field.name not in self.folders])
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[tuple[str | None, ...], int, pa.RecordBatch]]:
-        """The batch in the lake's own columns, by folder and (of records) partition; rows keep their order."""
+        """The batch in the lake's own columns, by folder and (of records) partition. Rows stay in order."""
         whole = self._in_own_columns(batch)
         names = [*self.folders, PARTITION] if self.is_records else list(self.folders)
         for values, part in _groups(whole, names):
@@ -112,7 +112,7 @@ class LakeLayout:
 
 
 def kind_of(data_type: pa.DataType) -> str:
-    """What a column is to a person: formats have whole numbers, texts and lists of several widths."""
+    """The kind of a column in words. The formats use different widths of integers, texts and lists."""
     kinds = {
         "an integer": pa.types.is_integer,
         "a number": pa.types.is_floating,
@@ -128,12 +128,12 @@ def kind_of(data_type: pa.DataType) -> str:
 
 
 def records_layout() -> LakeLayout:
-    """Of the records of topics."""
+    """The layout for records of topics."""
     return LakeLayout(RECORDS, (TOPIC, DAY), is_records=True)
 
 
 def layout_for(schema: pa.Schema, folders: Sequence[str]) -> LakeLayout:
-    """The layout for a query's columns. Columns like those of ``format("penstock")`` are records, unless ``folders`` are asked for."""
+    """The layout for a query's columns. Columns like those of ``format("penstock")`` are records, unless ``folders`` are specified."""
     names = set(schema.names)
     if not folders and names >= _NEEDED and names <= set(RECORDS.names):
         return records_layout()
@@ -144,14 +144,14 @@ def layout_for(schema: pa.Schema, folders: Sequence[str]) -> LakeLayout:
             )
         kind = schema.field(name).type
         if pa.types.is_nested(kind) or kind_of(kind) == "bytes":
-            # Their text would be Python's, which no reader could turn back.
+            # No reader could parse the text that Python makes of these.
             raise LakeError(
                 f"partitionBy names {name!r}, which is {kind_of(kind)}, but a folder name needs a simple value: select it as text, such as "
                 f"CAST({name} AS STRING) AS {name}, or name another column"
             )
     if folders and len(set(folders)) == len(names):
         raise LakeError("partitionBy names every column, so no column is left for the files: remove one")
-    # An empty text becomes null, also of a column that has none.
+    # An empty text becomes null, even in a column without nulls.
     fields = [field.with_nullable(field.nullable or _is_text_of(field, folders)) for field in schema]
     return LakeLayout(pa.schema(fields), tuple(folders), is_records=False)
 
@@ -165,7 +165,7 @@ def folder_path(folders: Sequence[str], values: Sequence[str | None]) -> str:
 
 
 def folder_values(path: str) -> Mapping[str, str | None]:
-    """The other way round, of any path with such folders in it."""
+    """The values of the folders in a path."""
     found: dict[str, str | None] = {}
     for part in path.split("/")[:-1]:
         name, equals, value = part.partition("=")
@@ -174,20 +174,15 @@ def folder_values(path: str) -> Mapping[str, str | None]:
     return found
 
 
-def day_of(timestamp_ms: int) -> date:
-    """The UTC day of a timestamp."""
-    return _EPOCH + timedelta(days=timestamp_ms * 1000 // _DAY_US)
-
-
 def _days(timestamps: pa.Array) -> pa.Array:
     micros = timestamps.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
     days = np.floor_divide(micros.fill_null(0).to_numpy(), _DAY_US)
-    # A timestamp may be any number, but no folder is of the year 31000.
+    # Timestamps can be any number, but dates are limited.
     return pa.array(np.clip(days, _DAY_FIRST, _DAY_LAST).astype(np.int32)).cast(pa.date32())
 
 
 def _no_empty(column: pa.Array) -> pa.Array:
-    """As Spark and Delta have it: a folder cannot be named by an empty text, so that is null, in files that hold the column too."""
+    """Empty texts as null, as in Spark and Delta, because a folder cannot have an empty name. In files with the column too."""
     return pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
 
 

@@ -1,16 +1,16 @@
-"""What each query commits: one small file a query, replaced with every batch.
+"""What each query commits: one small file per query, replaced with every batch.
 
 On disk, below ``_penstock/``::
 
-    lake.json                   what the lake is made of and how it is laid out; written once
-    staging/<query>/<batch>/    what tasks wrote and no commit has taken yet
-    commits/<query>.json        the last batch of a query: its files, staged and final, and how far its topics are archived
+    lake.json                   the format and the layout of the lake; written once
+    staging/<query>/<batch>/    what tasks wrote and no commit has used yet
+    commits/<query>.json        the last batch of a query: its files, staged and final, and up to where its topics are archived
     lock                        held during a commit, on a local disk
-    topics/<topic>              the id of the topic whose records these are: another one may have its name later
+    topics/<topic>              the id of the topic with these records, because another topic may have its name later
 
-A manifest is written before anything is moved. In a plain Parquet lake it *is* the commit, and a batch counts once it is there; in the other formats
-it is an intent, and the table's own commit decides. Either way it says all that is needed to finish or to clean up. So where a table remembers it, that of
-a single write of rows goes once the write is done.
+A manifest is written before files are moved. In a Parquet lake it *is* the commit; in the other formats it is an intent, and the table's own
+commit decides. In both cases it contains all that is needed to finish or to clean up. If the table knows the write, the manifest of a batch
+write of rows is deleted at the end.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,11 +28,11 @@ _COMMITS: Final = f"{HIDDEN}/commits"
 _TOPICS: Final = f"{HIDDEN}/topics"
 
 Ends = dict[str, dict[int, int]]
-"""Of each topic and partition: the offset behind the last that is archived."""
+"""For each topic and partition, the offset after the last archived one."""
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """What a lake says of itself."""
+    """The format and the layout of a lake."""
 
     version: int
     format: LakeFormat
@@ -57,7 +57,7 @@ class Manifests:
         self._store = store
 
     def mark(self) -> Mark | None:
-        """What the lake is made of; None when it is new."""
+        """The format and the layout; None if the lake is new."""
         data = self._store.read(_MARK)
         if data is None:
             return None
@@ -72,15 +72,15 @@ class Manifests:
         return found
 
     def set_mark(self, mark: Mark) -> None:
-        """Say what the lake is made of."""
+        """Set the format and the layout."""
         self._store.write_atomic(_MARK, msgspec.json.format(msgspec.json.encode(mark)))
 
     def last(self, query: str) -> Manifest | None:
-        """The last batch that the query committed or meant to."""
+        """The last batch that the query committed or intended to."""
         return self._read(_path(query))
 
     def all(self) -> list[Manifest]:
-        """Of every query that wrote here, but for those that are over and forgotten."""
+        """Of every query that wrote here, except finished batch writes."""
         found = (self._read(path) for path, _, _ in self._store.files(_COMMITS) if path.endswith(".json"))
         return [each for each in found if each is not None]
 
@@ -89,17 +89,17 @@ class Manifests:
         self._store.write_atomic(_path(manifest.query), msgspec.json.encode(manifest))
 
     def remove(self, query: str) -> None:
-        """Of a query that is over, and that the table itself remembers."""
+        """Remove the manifest of a finished query that the table knows."""
         self._store.remove([_path(query)])
 
     def changed_before(self, moment_ms: int) -> list[Manifest]:
-        """Of queries that have committed nothing since."""
+        """Of queries that have not committed since."""
         paths = [path for path, _, changed_ms in self._store.files(_COMMITS) if changed_ms < moment_ms]
         found = (self._read(path) for path in paths if path.endswith(".json"))
         return [each for each in found if each is not None]
 
     def topic_id(self, topic: str) -> str | None:
-        """Which topic of that name this is; None when nobody said it."""
+        """The id of the topic with this name; None if it was not set."""
         data = self._store.read(f"{_TOPICS}/{topic}")
         return None if data is None else data.decode().strip()
 
@@ -118,7 +118,7 @@ class Manifests:
 
 
 def ends_of(files: Iterable[LakeFile], before: Mapping[str, Mapping[int, int]]) -> Ends:
-    """How far topics are archived once these files are there too."""
+    """Up to where topics are archived, including these files."""
     ends: Ends = {topic: dict(partitions) for topic, partitions in before.items()}
     for file in files:
         if file.topic is not None:

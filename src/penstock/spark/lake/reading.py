@@ -1,8 +1,8 @@
-"""Reading a lake's records back: splits of an offset range, each read in the order of its offsets.
+"""Reads the records of a lake: splits of an offset range, each in the order of its offsets.
 
-Files of one partition may overlap when days do (a record that is late lies in an earlier folder), so what overlaps is merged as it is
-read, a few row groups in memory at a time. Every offset comes once: a split takes its own range of each file and no more.
-Files that something else has rewritten (Delta's OPTIMIZE) may be out of order inside; then each batch is put in order, and no more.
+Files of one partition can overlap (a late record is in the folder of an earlier day), so overlapping files are merged as they are read,
+with a few row groups in memory. Every offset comes once, because a split takes only its own range of each file. Files that another program
+rewrote (Delta's OPTIMIZE) may be unordered; then only each batch is sorted.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +19,7 @@ from penstock.spark.lake.layout import OFFSET, PARTITION, RECORDS, TIMESTAMP, TO
 from penstock.spark.lake.store import open_uri
 
 SPLIT_ROWS: Final = 2_000_000
-"""About what one task of a plan reads."""
+"""About the number of rows that one task reads."""
 BATCH_ROWS: Final = 10_000
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
@@ -27,7 +27,7 @@ _INT64_MAX: Final = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class LakeSplit:
-    """The records of a partition with ``from_offset <= offset < to_offset``, and the files that may have them."""
+    """The records of a partition with ``from_offset <= offset < to_offset``, and the files that may contain them."""
 
     topic: str
     partition: int
@@ -35,18 +35,18 @@ class LakeSplit:
     to_offset: int
     files: tuple[StoredFile, ...]
     whole: bool = True
-    """A file that cannot be read is an error; else a warning, and what the others have."""
+    """Whether a file that cannot be read is an error, or only a warning."""
 
     @property
     def rows(self) -> int:
-        """About how many it has; offsets may be missing, so at most the range."""
+        """About the number of records, at most the size of the range."""
         return min(self.to_offset - self.from_offset, sum(file.rows for file in self.files))
 
 
 def plan_splits(
     files: Iterable[StoredFile], from_offset: int, to_offset: int, split_rows: int = SPLIT_ROWS
 ) -> list[LakeSplit]:
-    """The range of one partition in splits of about ``split_rows``, cut where no file is cut if that can be."""
+    """The range of one partition in splits of about ``split_rows``, divided between files if possible."""
     wanted = sorted(
         (file for file in files if file.first_offset < to_offset and file.last_offset >= from_offset),
         key=lambda file: (file.first_offset, file.last_offset),
@@ -66,7 +66,7 @@ def plan_splits(
 
 
 def read_split(split: LakeSplit, columns: Sequence[str], batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-    """The records of a split, in the order of their offsets, with exactly these columns of the source."""
+    """The records of a split in the order of their offsets, with exactly these columns of the source."""
     pending = list(split.files)
     while pending:
         together = [pending.pop(0)]
@@ -78,20 +78,20 @@ def read_split(split: LakeSplit, columns: Sequence[str], batch_rows: int = BATCH
 
 
 def find_time(files: Iterable[StoredFile], timestamp_ms: int) -> int | None:
-    """The first offset of a partition whose record is not before this time; None when all are."""
-    # Columns hold microseconds, and a time may be any number of milliseconds.
+    """The first offset of a partition at or after this time; None if there is none."""
+    # Columns contain microseconds, and a time may be any number of milliseconds.
     moment_us = min(max(timestamp_ms * 1000, _INT64_MIN), _INT64_MAX)
     found: int | None = None
     for file in sorted(files, key=lambda each: each.first_offset):
         if found is not None and file.first_offset >= found:
             break
-        # Another file may begin behind this one and have an earlier match: days overlap in their offsets.
+        # A file that starts later may have an earlier match, because the offsets of days overlap.
         found = _find_time_in(file, moment_us, found)
     return found
 
 
 def _find_time_in(file: StoredFile, moment_us: int, found: int | None) -> int | None:
-    """The least offset of the file's matches and what was ``found`` before."""
+    """The smallest offset of the file's matches and ``found``."""
     with open_uri(file.uri) as source:
         parquet = pq.ParquetFile(source)
         for group in _groups_with(parquet, TIMESTAMP, moment_us, None):
@@ -133,12 +133,12 @@ def _read_file(file: StoredFile, split: LakeSplit, columns: Sequence[str], batch
 
 
 def _groups_with(parquet: pq.ParquetFile, column: str, low: int, high: int | None) -> Iterator[int]:
-    """The row groups that may have a value from ``low`` to ``high``."""
+    """The row groups that may contain a value from ``low`` to ``high``."""
     return (group for group in range(parquet.num_row_groups) if _may_have(parquet, group, column, low, high))
 
 
 def _may_have(parquet: pq.ParquetFile, group: int, column: str, low: int, high: int | None) -> bool:
-    # Columns before it may have several leaves; names of leaves are paths.
+    # Nested columns have several leaves, whose names are paths.
     at = next(n for n in range(len(parquet.schema)) if parquet.schema.column(n).path == column)
     statistics = parquet.metadata.row_group(group).column(at).statistics
     if statistics is None or not statistics.has_min_max:
@@ -175,10 +175,10 @@ def _as_source(batch: pa.RecordBatch, split: LakeSplit, columns: Sequence[str]) 
 
 
 def _merge(streams: Sequence[Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """Several streams, each in order, as one in order. Holds a batch of each."""
+    """Merge ordered streams into one, with a batch of each in memory."""
     heads = [(batch, stream) for stream in streams if (batch := next(stream, None)) is not None]
     while heads:
-        # Up to the least of the last offsets nothing can come any more from any stream.
+        # No stream can return another offset up to the smallest of the last offsets.
         safe = min(batch.column(OFFSET)[-1].as_py() for batch, _ in heads)
         ready: list[pa.RecordBatch] = []
         left: list[tuple[pa.RecordBatch, Iterator[pa.RecordBatch]]] = []

@@ -1,7 +1,8 @@
-"""What a replay sends, settled once: the offsets of each partition, first those that a lake has and then the broker's.
+"""What a replay copies, determined once: the offsets of each partition, first those in a lake and then those in the broker.
 
-In its checkpoint folder lies ``replay.json``: what was asked for, what it came to, and the folder of the run. While that is there, the same command goes on
-with it; another command is refused. Each phase is a streaming query with a checkpoint of its own into the exactly-once sink.
+On disk: ``replay.json`` in the checkpoint folder, with the request, the resulting plan and the folder of the run. While it exists, the same
+command continues the replay, and another command is refused. Each phase is a streaming query with its own checkpoint to the exactly-once
+sink.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _ASK_SECONDS: Final = 0.2
 
 
 class ReplayRequest(msgspec.Struct, frozen=True):
-    """What was asked for."""
+    """The arguments of a replay."""
 
     topic: str
     to: str
@@ -54,7 +55,7 @@ class ReplayRequest(msgspec.Struct, frozen=True):
 
 
 class Phase(msgspec.Struct, frozen=True):
-    """A part that comes from one source: offsets ``[start, end)`` of each partition."""
+    """The part from one source: offsets ``[start, end)`` of each partition."""
 
     source: Literal["lake", "broker"]
     start: dict[int, int]
@@ -62,12 +63,12 @@ class Phase(msgspec.Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """How many offsets."""
+        """The number of offsets."""
         return sum(self.end.values()) - sum(self.start.values())
 
 
 class Replay(msgspec.Struct, frozen=True):
-    """A replay that was begun."""
+    """A replay that was started."""
 
     wanted: ReplayRequest
     run: str
@@ -79,12 +80,12 @@ class Replay(msgspec.Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """How many offsets; there may be fewer records."""
+        """The number of offsets; there may be fewer records."""
         return sum(phase.total for phase in self.phases)
 
 
 def begin(wanted: ReplayRequest, bootstrap: str, folder: str, note: Callable[[str], None]) -> Replay:
-    """Settle what is sent, or go on with what was settled by the same command before."""
+    """Plan a replay, or continue the one that the same command started before."""
     store = Store(folder)
     data = store.read(PLAN)
     if data is not None:
@@ -102,14 +103,14 @@ def begin(wanted: ReplayRequest, bootstrap: str, folder: str, note: Callable[[st
 
 
 def finish(replay: Replay) -> None:
-    """The replay is done: the same command begins a new one."""
+    """The replay is done: the same command starts a new one."""
     store = Store(replay.folder)
     store.remove([PLAN])
     store.remove_folder(replay.run)
 
 
 class _Planner:
-    """Finds out where a range begins and ends, and who has it."""
+    """Determines where the range starts and ends, and what has it."""
 
     def __init__(self, cluster: Cluster, wanted: ReplayRequest, folder: str, note: Callable[[str], None]) -> None:
         self._cluster = cluster
@@ -145,7 +146,7 @@ class _Planner:
         lake_phase: Phase,
         broker_phase: Phase,
     ) -> None:
-        """The offsets of one partition: what the broker has is its own, what lies before comes from the lake."""
+        """The offsets of one partition: from the broker if it has them, else from the lake."""
         lake_end = max((file.last_offset + 1 for file in files), default=0)
         first = _least(files, held)
         end = lake_end if held is None else held[1]
@@ -173,11 +174,11 @@ class _Planner:
         otherwise: int,
         end: int,
     ) -> int:
-        """One bound of the range, inside of what there is."""
+        """One bound of the range, within what exists."""
         if time_ms is not None:
             offset = find_time((file for file in files if held is None or file.first_offset < held[0]), time_ms)
             if held is not None and (offset is None or offset >= held[0]):
-                # What the broker has is its own to say: of that, not all lies in these files.
+                # Ask the broker about its own records, because not all of them are in these files.
                 place = (self._wanted.topic, partition)
                 offset = find_times(self._cluster, {place: time_ms})[place]
             offset = end if offset is None else offset
@@ -205,14 +206,14 @@ class _Planner:
         return ("", format_named(wanted.format)) if tier is None else (tier.location, tier.format)
 
     def _target(self, needed: int, count: int) -> bool:
-        """Make the target when it is not there; whether it has room for every partition."""
+        """Create the target if it does not exist; whether it has as many partitions as needed."""
         name, admin = self._wanted.to, Admin(self._cluster)
         try:
             there = len(self._cluster.topic(name).partitions)
         except BrokerRefused as error:
             if error.code != UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            # Retention goes by the records' own timestamps: a usual one would drop what is sent at once.
+            # Retention uses the records' timestamps: with the default, old records would be deleted at once.
             there = max(needed, count)
             admin.create_topic(name, partitions=there, configs={"retention.ms": "-1"})
             self._note(
@@ -256,7 +257,7 @@ class Sending:
         )
 
     def follow(self, query: StreamingQuery) -> Iterator[int]:
-        """How many offsets more are sent, now and then, until all are; raises what made the query fail."""
+        """The number of offsets copied since the last time, until all are; raises the error of the query."""
         sent = 0
         while sent < self.phase.total:
             error = query.exception()
@@ -273,7 +274,7 @@ class Sending:
         progress = query.lastProgress
         reached = _reached(
             progress.sources[0].endOffset if progress is not None else None,
-            # The broker's offsets are by topic, the lake's are not. They do not tell: a topic's name may be a number too.
+            # Offsets of the broker are by topic, and those of the lake by partition. They look alike: a topic's name may be a number.
             None if self.phase.source == "lake" else self.replay.wanted.topic,
         )
         return sum(
@@ -295,13 +296,13 @@ class Sending:
             "kafka.isolation.level": "read_committed",
         }
         frame = self.spark.readStream.format("penstock").options(**options).load()
-        # The stream goes on while the topic does; what came after the replay was begun is not sent.
+        # The stream continues with new records, but records after the start of the replay are not copied.
         inside = " OR ".join(f"(partition = {each} AND offset < {at})" for each, at in sorted(phase.end.items()))
         return frame.where(inside)
 
 
 def _least(files: list[StoredFile], held: tuple[int, int] | None) -> int:
-    """The first offset that anybody has."""
+    """The first offset in the lake or the broker."""
     return min([file.first_offset for file in files] + ([] if held is None else [held[0]]))
 
 
@@ -310,8 +311,8 @@ def _json(offsets: Mapping[int, int]) -> str:
 
 
 def _reached(text: str | None, topic: str | None) -> dict[int, int]:
-    """How far a query is: offsets by partition, or below their ``topic``."""
+    """The progress of a query: offsets by partition, or by ``topic`` and partition."""
     found = json.loads(text) if text else None
-    # Before its first batch a query's offsets are null.
+    # Before the first batch, the offsets of a query are null.
     by_partition = (found or {}) if topic is None else (found or {}).get(topic, {})
     return {int(partition): int(offset) for partition, offset in by_partition.items()}

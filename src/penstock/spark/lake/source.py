@@ -1,13 +1,12 @@
-"""Reading a lake as a table: all its rows, or the records of topics by their offsets, as a table or as a stream that ends.
+"""Reads a lake as a table: all rows, or the records of a topic by offset, also as a stream that ends.
 
-Rows of any lake: a task a file. Records of one topic (option ``topic``) come by partition and offset, in order, and as a stream too: from
-``startingOffsets`` to ``endingOffsets`` (JSON by partition; without them all that the lake has now), ``maxOffsetsPerTrigger`` at a time. A stream has the end it had
-when it was first asked: it is for replaying, not for following.
+For the rows of any lake, there is one task per file. The records of one topic (option ``topic``) are in order by partition and offset, and
+can be a stream: from ``startingOffsets`` to ``endingOffsets`` (JSON by partition; by default all that the lake has now),
+``maxOffsetsPerTrigger`` at a time. A stream does not include later records: it is for replays.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
@@ -31,11 +30,11 @@ if TYPE_CHECKING:
 
 BATCH_ROWS: Final = 65_536
 JsonOffsets = dict[str, int]
-"""By partition, as text: what lies in a checkpoint."""
+"""By partition, as text, as in a checkpoint."""
 
 
 class SplitPart(InputPartition):
-    """A task that reads records by their offsets."""
+    """A task that reads records by offset."""
 
     def __init__(self, split: LakeSplit) -> None:
         super().__init__(f"{split.topic}/{split.partition} [{split.from_offset}, {split.to_offset})")
@@ -51,7 +50,7 @@ class FilePart(InputPartition):
 
 
 def schema_of(options: SparkOptions) -> StructType:
-    """The columns: those of ``format("penstock")`` when a topic is named, else those of the lake."""
+    """The columns: those of ``format("penstock")`` with the option ``topic``, else those of the lake."""
     if options.get("topic"):
         return RECORDS_WITH_HEADERS
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -83,7 +82,7 @@ class LakeReader(DataSourceReader):
 
 
 class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The records of a topic in a lake, as a stream that ends where it was told, or where the lake ended at first."""
+    """The records of a topic in a lake, as a stream that ends as specified, or where the lake ends when it starts."""
 
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
         if not options.get("topic"):
@@ -99,16 +98,16 @@ class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _dump(_Range.of(self._options).first())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
-        """What a micro-batch takes."""
+        """The limit of a micro-batch."""
         most = self._options.integer("maxOffsetsPerTrigger", at_least=1)
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
-        """Where it ends."""
+        """Fix where the stream ends."""
         self._ends()
 
     def latestOffset(self, start: JsonOffsets, limit: ReadLimit) -> JsonOffsets:  # noqa: N802  Spark's name
-        """Where the next micro-batch ends: the partitions share the limit in their order."""
+        """Where the next micro-batch ends. The limit is used up partition by partition."""
         ends = self._ends()
         left = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         reached: JsonOffsets = {}
@@ -127,7 +126,7 @@ class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
         """The tasks of one micro-batch."""
-        # One a partition: a sink that appends keeps the order of a task.
+        # One per partition, because a sink keeps the order of a task.
         return _parts(self._options, _load(start), _load(end), split_rows=sys.maxsize)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -135,10 +134,10 @@ class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(partition, self._schema)
 
     def commit(self, end: JsonOffsets) -> None:
-        """Nothing is kept for the reader."""
+        """Nothing to do."""
 
     def stop(self) -> None:
-        """Nothing is open."""
+        """Nothing to do."""
 
     def _ends(self) -> JsonOffsets:
         if self._end is None:
@@ -147,7 +146,7 @@ class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _Range:
-    """The offsets that the options ask for, laid over what the lake has."""
+    """The offsets that the options specify, limited to what the lake has."""
 
     def __init__(self, has: Mapping[int, tuple[int, int]], start: Mapping[int, int], end: Mapping[int, int]) -> None:
         self._has, self._start, self._end = has, start, end
@@ -177,12 +176,7 @@ def _offsets(options: SparkOptions, name: str) -> dict[int, int]:
     text = options.get(name)
     if not text or text in ("earliest", "latest"):
         return {}
-    try:
-        return {int(partition): int(offset) for partition, offset in json.loads(text).items()}
-    except (ValueError, AttributeError):
-        raise OptionError(
-            f'The option {name} of a lake must be JSON by partition, such as {{"0": 100}}, not {text!r}'
-        ) from None
+    return options.json(name, dict[int, int], '{"0": 100}')
 
 
 def _dump(offsets: Mapping[int, int]) -> JsonOffsets:

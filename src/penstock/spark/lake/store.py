@@ -1,8 +1,8 @@
-"""The files of one lake, through Arrow's file systems: a local folder, or whatever URI Arrow knows (s3://, gs://, abfs://, hdfs://).
+"""The files of one lake, through Arrow's file systems: a local folder, or any URI that Arrow supports (s3://, gs://, abfs://, hdfs://).
 
-Paths are relative to the lake and have forward slashes. On a local disk what was written is on the disk, not only with the operating
-system, when :meth:`Store.sync` or :meth:`Store.write_atomic` return: a broker drops records because they are here. An object store keeps what it
-acknowledged, and a put is atomic there.
+Paths are relative to the lake and have forward slashes. On a local disk, files are synced when :meth:`Store.sync` or
+:meth:`Store.write_atomic` returns, because a broker deletes records that are here. In an object store, acknowledged writes are durable, and
+a put is atomic.
 """
 
 import fcntl
@@ -19,7 +19,7 @@ import pyarrow.fs as pafs
 from penstock.spark.lake.formats import LakeError
 
 HIDDEN: Final = "_penstock"
-"""Readers of Parquet folders leave out what begins with an underscore."""
+"""Readers of Parquet folders ignore names that begin with an underscore."""
 _PLAIN_IN_URI: Final = "/=:+@,;()'! "
 
 
@@ -39,15 +39,15 @@ class Store:
 
     @property
     def local_path(self) -> Path | None:
-        """The folder, when it is one of this machine's."""
+        """The folder, if it is local."""
         return Path(self._root) if self._is_local else None
 
     def uri_of(self, path: str) -> str:
-        """Where :func:`open_uri` finds the file."""
+        """The URI of a file for :func:`open_uri`."""
         return f"{self.uri}/{quote(path, safe=_PLAIN_IN_URI)}"
 
     def refuse(self, characters: str, who: str) -> None:
-        """Raise when the folder's own path holds one of these, which others read as something else."""
+        """Raise if the folder's path contains one of these characters, which other programs interpret."""
         found = next((each for each in characters if each in self._root), None)
         if found is not None:
             raise LakeError(
@@ -55,15 +55,15 @@ class Store:
             )
 
     def full(self, path: str) -> str:
-        """As Arrow's file system wants it."""
+        """The path for Arrow's file system."""
         return f"{self._root}/{path}" if path else self._root
 
     def exists(self, path: str) -> bool:
-        """Whether there is such a file or folder."""
+        """Whether the file or folder exists."""
         return bool(self._fs.get_file_info(self.full(path)).type != pafs.FileType.NotFound)
 
     def files(self, folder: str) -> list[tuple[str, int, int]]:
-        """Every file below, as (path, bytes, time of its last change in ms); empty when there is no such folder."""
+        """Every file below, as (path, bytes, modification time in ms); empty if the folder does not exist."""
         selector = pafs.FileSelector(self.full(folder), recursive=True, allow_not_found=True)
         skip = len(self._root) + 1
         return sorted(
@@ -73,7 +73,7 @@ class Store:
         )
 
     def folders(self, folder: str) -> list[str]:
-        """The names of the folders in it."""
+        """The names of the folders in a folder."""
         selector = pafs.FileSelector(self.full(folder), allow_not_found=True)
         return sorted(
             info.base_name for info in self._fs.get_file_info(selector) if info.type == pafs.FileType.Directory
@@ -84,16 +84,12 @@ class Store:
         self._make_folder(path)
         return self._fs.open_output_stream(self.full(path))
 
-    def open_input(self, path: str) -> pa.NativeFile:
-        """A file to read at any place."""
-        return self._fs.open_input_file(self.full(path))
-
     def size(self, path: str) -> int:
         """In bytes."""
         return int(self._fs.get_file_info(self.full(path)).size)
 
     def read(self, path: str) -> bytes | None:
-        """A small file whole; None when it is not there."""
+        """The content of a small file; None if it does not exist."""
         try:
             with self._fs.open_input_stream(self.full(path)) as file:
                 return bytes(file.read())
@@ -101,7 +97,7 @@ class Store:
             return None
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        """The whole file or, when this fails, what was there before."""
+        """Write a file. If this fails, the previous content remains."""
         beside = f"{path}.new"
         target = beside if self._is_local else path
         with self.open_output(target) as file:
@@ -112,33 +108,33 @@ class Store:
             self._sync_folders([path])
 
     def move(self, moves: Iterable[tuple[str, str]]) -> None:
-        """Give files their new names."""
+        """Rename files."""
         moved = []
         for source, target in moves:
             self._make_folder(target)
             try:
                 self._fs.move(self.full(source), self.full(target))
             except FileNotFoundError:
-                # Whoever starts an archive finishes what others began: it may have been there first.
+                # An archive that was starting may have finished this commit already.
                 if not self.exists(target):
                     raise
             moved.append(target)
         self._sync_folders(moved)
 
     def remove(self, paths: Iterable[str]) -> None:
-        """Fine when one is gone already."""
+        """Remove files that exist."""
         for path in paths:
             with suppress(FileNotFoundError):
                 self._fs.delete_file(self.full(path))
 
     def remove_folder(self, folder: str) -> None:
-        """With all that is in it."""
+        """Remove a folder with its content, if it exists."""
         with suppress(FileNotFoundError):
             self._fs.delete_dir(self.full(folder))
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """One commit at a time, of all that write to a local folder. An object store has no such thing."""
+        """Hold the lock for commits to a local folder. An object store has no lock."""
         if not self._is_local:
             yield
             return
@@ -149,14 +145,14 @@ class Store:
             yield
 
     def sync(self, paths: Iterable[str]) -> None:
-        """What was written to these files is on the disk when this returns."""
+        """Sync these files to disk."""
         for path in paths if self._is_local else ():
             _fsync(self.full(path), os.O_RDWR)
 
     def _sync_folders(self, paths: Iterable[str]) -> None:
         if not self._is_local:
             return
-        # The folders of a file that are new are names in theirs.
+        # New folders of a file are entries in their own parents.
         found = {parent for path in paths for parent in Path(self.full(path)).parents}
         root = Path(self._root)
         for folder in sorted(each for each in found if each == root or root in each.parents):
@@ -168,7 +164,7 @@ class Store:
 
 
 def absolute(location: str) -> str:
-    """A location as a URI without a slash at its end; a plain path is one of this machine's."""
+    """A location as a URI without a slash at its end. A plain path is local."""
     if not location.strip():
         raise LakeError("The place of the lake is missing: specify a folder or a URI")
     if "://" not in location:
@@ -177,7 +173,7 @@ def absolute(location: str) -> str:
 
 
 def local_path_of(uri: str) -> Path | None:
-    """The path behind a file:// URI or a plain path; None for anything else."""
+    """The local path of a file:// URI or a plain path; None for anything else."""
     parts = urlsplit(uri)
     if parts.scheme == "file":
         return Path(unquote(parts.path))
@@ -185,12 +181,12 @@ def local_path_of(uri: str) -> Path | None:
 
 
 def path_in(uri: str) -> str:
-    """The path as its file system writes it."""
+    """The path in the file system of a URI."""
     return unquote(urlsplit(uri).path) if "://" in uri else uri
 
 
 def open_uri(uri: str) -> pa.NativeFile:
-    """Any file, by its URI, to read at any place."""
+    """Open any file by its URI, for random access."""
     path = local_path_of(uri)
     if path is not None:
         return pa.OSFile(str(path), "rb")

@@ -1,7 +1,8 @@
 """What one task writes: Parquet files in the staging folder of its query and batch, in bounded memory.
 
-A file holds rows of one folder and, of records, one partition. Rows wait until they fill a row group; all that wait are bounded, and so
-are the files that are open. Nothing here is visible to a reader: names do not end in ``.parquet`` and lie below ``_penstock/``.
+A file contains rows of one folder and, of records, one partition. Rows are buffered until they fill a row group. The total size of the
+buffers and the number of open files are bounded. Staged files are invisible to readers: they are below ``_penstock/``, and their names do
+not end in ``.parquet``.
 """
 
 from collections import OrderedDict
@@ -36,13 +37,13 @@ _HEADERS: Final = ("headers.list.element.key", "headers.list.element.value")
 
 @dataclass(frozen=True, slots=True)
 class WriteBounds:
-    """What a task may hold, and how large its files become."""
+    """Limits of a task's memory, and of the size of its files."""
 
     group_bytes: int = 16 * MIB
-    """A row group is written when so much waits for one file: small enough for a reader's memory, large enough to compress."""
+    """A row group is written at this size: small enough for a reader's memory, large enough to compress."""
     group_rows_max: int = 262_144
     waiting_bytes_max: int = 64 * MIB
-    """Of all files together."""
+    """Of the buffers of all files."""
     file_bytes_max: int = 512 * MIB
     open_max: int = 16
 
@@ -65,7 +66,7 @@ class _Open:
 
 
 class TaskFiles:
-    """The files of one attempt of one task; ``attempt`` tells its names from those of all others."""
+    """The files of one attempt of one task. ``attempt`` makes their names unique."""
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class TaskFiles:
         self._waiting_bytes = 0
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[LakeFile]:
-        """All of it; what is there on the disk when this returns. After a failure nothing is left behind."""
+        """Write and sync everything. A failure leaves no files."""
         try:
             for batch in batches:
                 if batch.num_rows:
@@ -135,16 +136,16 @@ class TaskFiles:
             return pq.ParquetWriter(sink, self._schema, compression="zstd")
         rising = [OFFSET, TIMESTAMP]
         repeated = [name for name in (PARTITION, "timestampType", TOPIC, DAY) if name in self._schema.names]
-        # The values of records say nothing as a range; Iceberg complains about each column that has none.
+        # Ranges of keys and values are of no use, but Iceberg warns of each column without statistics.
         counted = [*rising, *repeated, *(("key", "value", *_HEADERS) if self._with_folders else ())]
         if values[self._layout.folders.index(DAY)] in NO_DATES:
-            # Iceberg makes Python's dates of what a file says of its columns, and those end with the year 9999.
+            # Iceberg converts statistics to Python dates, which end with the year 9999.
             counted.remove(TIMESTAMP)
         return pq.ParquetWriter(
             sink,
             self._schema,
             compression="zstd",
-            # Keys and values are seldom the same, and a dictionary of them costs more than it saves.
+            # Keys and values rarely repeat, so a dictionary costs more than it saves.
             use_dictionary=[*repeated, _HEADERS[0]],
             column_encoding=dict.fromkeys(rising, "DELTA_BINARY_PACKED"),
             write_statistics=counted,
@@ -164,7 +165,7 @@ class TaskFiles:
 
     def _write_group(self, file: _Open) -> None:
         table = pa.Table.from_batches(file.waiting, schema=self._schema)
-        # Of huge batches a group would be more than its bound: Arrow cuts it by rows.
+        # Huge batches may exceed the limit of a group, so Arrow divides it by rows.
         file.writer.write_table(table, row_group_size=self._bounds.group_rows_max)
         self._waiting_bytes -= file.waiting_bytes
         file.waiting, file.waiting_bytes, file.waiting_rows = [], 0, 0
@@ -210,7 +211,7 @@ class TaskFiles:
 
 
 def task_files(location: str, lake_format: LakeFormat, layout: LakeLayout, query: str, batch: int) -> TaskFiles:
-    """What one attempt of a task writes through. It needs no library of the format: executors may have none."""
+    """The writer for one attempt of a task. It needs no library of the format, which executors may lack."""
     return TaskFiles(
         Store(location),
         layout,
@@ -222,6 +223,6 @@ def task_files(location: str, lake_format: LakeFormat, layout: LakeLayout, query
 
 
 def staging_folder(query: str, batch: int | None = None) -> str:
-    """Where the tasks of a query write, or of one batch of it."""
+    """The folder for the tasks of a query, or of one of its batches."""
     whole = f"{HIDDEN}/staging/{query}"
     return whole if batch is None else f"{whole}/{batch}"

@@ -1,8 +1,8 @@
-"""The lake behind a topic: old offsets come from it, new ones from the broker, and a reader sees one table.
+"""The lake of a topic: old offsets come from it, new ones from the broker, and a reader gets one table.
 
-The topic's configs say which lake it is (``penstock.tier.location``, ``penstock.tier.format``). What is asked for here lies below the broker's first
-offset: the broker dropped it because the lake has it. So a lake that cannot be read, or lacks some of it, is a loss of data and not an
-empty answer; :class:`~penstock.spark.errors.DataLossError` says which lake and what is missing.
+The topic's configs specify the lake (``penstock.tier.location``, ``penstock.tier.format``). All offsets that are requested here are below
+the broker's first one: the broker deleted them because the lake has them. So if the lake cannot be read or lacks some of them, that is a
+data loss and not an empty answer; :class:`~penstock.spark.errors.DataLossError` names the lake and the missing offsets.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _UNREADABLE: Final = (LakeError, OSError, pa.ArrowException)
 
 @dataclass(slots=True)
 class Tier:
-    """What a lake has of one topic, for one plan, which asks for every partition: its files are listed once.
+    """What a lake has of one topic, for one plan, which needs every partition: its files are listed once.
 
-    The archive goes on meanwhile, and the broker drops what it has. So whoever asks says up to where the lake must have everything (the broker's
-    first offset), and a listing that ends before that is made again.
+    Meanwhile the archive continues, and the broker deletes what is archived. So each call passes the broker's first offset, up to which the
+    lake must have everything, and the files are listed again if they end before it.
     """
 
     topic: str
@@ -46,21 +46,21 @@ class Tier:
     group: str
     _files: list[StoredFile] | None = None
     _listed_for: dict[int, int] = field(default_factory=dict)
-    """By partition, what the files were listed again for."""
+    """By partition, the offset for which the files were listed again."""
 
     def earliest(self, partition: int, held: int) -> int | None:
-        """The first offset that the lake has of a partition, of which the broker holds from ``held`` on; None when it has none."""
+        """The first offset of a partition in the lake, if ``held`` is the broker's first offset; None if the lake has none."""
         return min((file.first_offset for file in self._of(partition, held)), default=None)
 
     def splits(self, partition: int, from_offset: int, to_offset: int, *, whole: bool = True) -> list[LakeSplit]:
-        """What the lake has of a range, in order. Unless it is there ``whole``, up to both its ends, it is a loss of data."""
+        """What the lake has of a range, in order. With ``whole``, missing offsets at either end are a data loss."""
         files = self._of(partition, to_offset)
         if whole:
             self._check_whole(files, partition, from_offset, to_offset)
         return [replace(split, whole=whole) for split in plan_splits(files, from_offset, to_offset)]
 
     def offset_for_time(self, partition: int, timestamp_ms: int, held: int) -> int | None:
-        """The first offset in the lake whose record is not before this time; None when all are. The broker holds from ``held`` on."""
+        """The first offset in the lake at or after this time, if ``held`` is the broker's first offset; None if there is none."""
         return self._reading(lambda: find_time(self._of(partition, held), timestamp_ms))
 
     def _check_whole(self, files: Sequence[StoredFile], partition: int, from_offset: int, to_offset: int) -> None:
@@ -97,7 +97,7 @@ class Tier:
 
 
 def read_tier(cluster: Cluster, topic: str) -> Tier | None:
-    """The topic's tier, asked of the broker now; None when it has none."""
+    """The topic's tier according to the broker; None if it has none."""
     configs = {entry.name: entry.value or "" for entry in Admin(cluster).configs(topic)}
     location = configs.get(LOCATION, "")
     if not location:

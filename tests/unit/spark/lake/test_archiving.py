@@ -12,7 +12,6 @@ from penstock.spark.errors import DataLossError
 from penstock.spark.lake import archiving
 from penstock.spark.lake.datasource import LakeTarget
 from penstock.spark.lake.formats import LakeError, LakeFormat
-from penstock.spark.lake.progress import commit_archived
 from penstock.spark.lake.tier import read_split, read_tier
 from penstock.spark.options import SparkOptions
 from tests.unit.spark.lake.kit import NEW_YEAR_MS, Archive, expected, records
@@ -34,11 +33,11 @@ def offsets(cluster, group="g"):
 
 def test_an_archive_starts_where_the_lake_ends_and_its_group_says_what_the_lake_has(parquet, cluster) -> None:
     start = archiving.prepare(cluster, parquet.open(), ["orders"], "g")
-    assert (json.loads(start.offsets), start.behind) == ({"orders": {"0": -2, "1": -2}}, 20)
+    assert (json.loads(start.offsets), start.lag) == ({"orders": {"0": -2, "1": -2}}, 20)
     assert offsets(cluster) == {0: 0, 1: 0}
     parquet.run(0, records(offsets=range(4)))
     start = archiving.prepare(cluster, parquet.open(), ["orders"], "g")
-    assert (json.loads(start.offsets), start.behind) == ({"orders": {"0": 4, "1": -2}}, 16)
+    assert (json.loads(start.offsets), start.lag) == ({"orders": {"0": 4, "1": -2}}, 16)
     assert offsets(cluster) == {0: 4, 1: 0}
 
 
@@ -53,9 +52,9 @@ def test_while_it_runs_a_group_only_goes_on(bare_broker, cluster, parquet, claim
     options, lake = {"kafka.bootstrap.servers": bare_broker.bootstrap}, parquet.open()
     if claims:
         lake.claim("orders", str(cluster.topic("orders").topic_id))
-    commit_archived(options, "g", {"orders": {0: 5, 1: 2}}, lake)
-    commit_archived(options, "g", {"orders": {0: 3, 1: 4}}, lake)
-    commit_archived(options, "g", {}, lake)
+    archiving.commit_archived(options, "g", {"orders": {0: 5, 1: 2}}, lake)
+    archiving.commit_archived(options, "g", {"orders": {0: 3, 1: 4}}, lake)
+    archiving.commit_archived(options, "g", {}, lake)
     assert offsets(cluster) == {0: 5, 1: 4}
 
 
@@ -90,7 +89,7 @@ def test_a_group_is_not_told_of_a_topic_that_was_made_anew_after_the_lakes_commi
     archiving.prepare(cluster, lake, ["orders"], "g")
     make_anew(cluster)
     with pytest.raises(LakeError, match="created again"):
-        commit_archived({"kafka.bootstrap.servers": bare_broker.bootstrap}, "g", {"orders": {0: 5}}, lake)
+        archiving.commit_archived({"kafka.bootstrap.servers": bare_broker.bootstrap}, "g", {"orders": {0: 5}}, lake)
     assert offsets(cluster) == {}
 
 

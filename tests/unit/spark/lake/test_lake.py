@@ -188,10 +188,10 @@ def test_offsets_are_found_again_as_ranges(archive) -> None:
     archive.run(1, records(offsets=range(5, 8)))
     archive.run(2, records(offsets=[20, 21]))
     lake = archive.open()
-    assert lake.ranges("orders", 0) == [(0, 8), (20, 22)]
-    assert lake.ranges("orders", 1) == lake.ranges("nothing", 0) == []
+    found = [(file.partition, file.first_offset, file.last_offset, file.rows) for file in lake.files("orders")]
+    assert found == [(0, 0, 4, 5), (0, 5, 7, 3), (0, 20, 21, 2)]
+    assert lake.files("nothing") == []
     assert lake.ends("orders") == {0: 22}
-    assert [file.rows for file in lake.files("orders")] == [5, 3, 2]
 
 
 def test_a_lake_stays_of_one_format_and_one_layout(archive) -> None:
@@ -228,7 +228,13 @@ def test_files_that_something_else_wrote_are_opened_to_find_their_offsets(archiv
         for number, path in enumerate(archive.data_files()):
             path.rename(path.with_name(f"renamed-{number}.parquet"))
     assert archive.open().ends("orders") == {0: 6, 1: 4}
-    assert archive.open().ranges("orders", 0) == [(0, 6)]
+    offsets = [
+        n
+        for each in archive.open().files("orders")
+        if each.partition == 0
+        for n in range(each.first_offset, each.last_offset + 1)
+    ]
+    assert offsets == list(range(6))
 
 
 def test_an_archive_that_starts_takes_nothing_from_one_that_is_in_the_midst_of_a_commit(archive, monkeypatch) -> None:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.spark.lake.formats import LakeError
-from penstock.spark.lake.layout import RECORDS, day_of, folder_path, folder_values, layout_for, records_layout
+from penstock.spark.lake.layout import RECORDS, _days, folder_path, folder_values, layout_for, records_layout
 from tests.unit.spark.lake.kit import NEW_YEAR_MS, records
 
 
@@ -70,7 +70,8 @@ def test_a_folder_is_named_as_hive_names_it_and_read_back() -> None:
     [(NEW_YEAR_MS, date(2026, 1, 1)), (NEW_YEAR_MS - 1, date(2025, 12, 31)), (-1, date(1969, 12, 31))],
 )
 def test_the_day_is_that_of_utc(moment_ms, day) -> None:
-    assert day_of(moment_ms) == day
+    timestamps = pa.array([moment_ms * 1000], pa.timestamp("us", tz="UTC"))
+    assert _days(timestamps).to_pylist() == [day]
 
 
 @pytest.mark.parametrize(("moment_ms", "day"), [(-1, date(1969, 12, 31)), (10**15, date.max), (-(10**14), date.min)])

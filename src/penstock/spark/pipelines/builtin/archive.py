@@ -59,7 +59,7 @@ def run(arguments: ArchiveArguments, context: RunContext) -> None:
         starting = _prepare(arguments, context, options, group)
     except LakeError as error:
         raise PipelineError(str(error)) from error
-    context.note(f"{starting.behind} records to archive; the lag of group {group} shows the progress")
+    context.note(f"{starting.lag} records to archive; the lag of group {group} shows the progress")
     source = {
         "subscribe": ",".join(arguments.topics),
         "startingOffsets": starting.offsets,
