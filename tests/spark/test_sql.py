@@ -17,7 +17,7 @@ from penstock.cli.sql import answer
 from penstock.cli.sql_rows import RowFormat
 from penstock.cli.sql_shell import obey, shell
 from penstock.client import Admin, QueueClient
-from penstock.spark.views import Views, register_topics
+from penstock.spark.views import Views
 
 # The first of them may wait for Spark to start.
 pytestmark = pytest.mark.timeout(600)
@@ -189,11 +189,6 @@ def test_a_column_that_is_not_there_is_told_with_those_that_are(ask, orders) -> 
 def test_a_name_that_needs_backticks_is_told(ask, orders) -> None:
     with pytest.raises(Failure, match=f"need backticks: `{orders}`"):
         ask(f"SELECT * FROM {orders}")
-
-
-def test_a_script_registers_topics_as_views(spark, bootstrap, orders) -> None:
-    assert register_topics(spark, bootstrap, [orders]) == [orders]
-    assert spark.sql(f"SELECT count(*) FROM `{orders}`").first()[0] == 3
 
 
 def test_topics_that_differ_in_capitals_only_are_told_apart(ask, cluster, produce) -> None:

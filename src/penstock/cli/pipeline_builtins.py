@@ -13,7 +13,7 @@ import typer.main
 from penstock.cli.failures import Exit, Failure
 from penstock.cli.options import AliasCommand, with_parameters
 from penstock.cli.pipeline_options import RunOptions, run_parameters
-from penstock.spark.pipelines.builtin import MODULES, builtin_named
+from penstock.spark.pipelines.builtin import SUMMARIES, builtin_named
 
 if TYPE_CHECKING:
     from penstock.spark.pipelines.builtin import Arguments, Builtin
@@ -23,11 +23,11 @@ class BuiltinGroup(typer.core.TyperGroup):
     """Imports a built-in pipeline only for its command, or for the list of all."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [*super().list_commands(ctx), *MODULES]
+        return [*super().list_commands(ctx), *SUMMARIES]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         found = super().get_command(ctx, cmd_name)
-        return _command(cmd_name) if found is None and cmd_name in MODULES else found
+        return _command(cmd_name) if found is None and cmd_name in SUMMARIES else found
 
 
 def _command(name: str) -> object:

@@ -1,15 +1,14 @@
-"""Topics, and what the broker knows of them, as views that SQL can name.
+"""Topics, and tables about them, as views for SQL.
 
-- ``orders``: key and value as text (bytes that are not UTF-8 as base64, as everywhere), partition, offset, timestamp, headers.
-- ``orders__json``: the fields of the values, which are JSON objects, as columns, beside ``_key``, ``_partition``, ``_offset``,
-  ``_timestamp``, ``_headers``, and ``_value`` when a query names it. Their types are inferred from the latest records. Of fields whose names
-  differ in capitals only, the first by name (capitals come first) keeps it, and the others have a number behind theirs: ``A``, ``a_2``.
-- ``orders__raw``: the columns of ``format("penstock")`` as they are.
+- ``orders``: key and value as text (bytes that are not UTF-8 as base64), partition, offset, timestamp, headers.
+- ``orders__json``: the fields of JSON objects in values as columns, and ``_key``, ``_partition``, ``_offset``, ``_timestamp``, ``_headers``,
+  and ``_value`` if a query names it. The types are inferred from the latest records. If the names of fields differ only in case, the first
+  one (upper case comes first) keeps its name, and the others get a number: ``A``, ``a_2``.
+- ``orders__raw``: the columns of ``format("penstock")``.
 - ``penstock_topics``, ``penstock_partitions``, ``penstock_groups``, ``penstock_dead_letters``, ``penstock_queue``.
 
-A name with dots or dashes stands in backticks: ```dlq.orders```. Each view costs Spark a fraction of a second, so of a
-thousand topics those that a query names are registered (:meth:`Views.prepare`), with the columns that it names: the others are
-never decoded, which is most of the work of a count.
+A name with dots or dashes needs backticks: ```dlq.orders```. Each view costs Spark a fraction of a second, so only the topics in a query are
+registered (:meth:`Views.prepare`), with the columns in the query: the others are never decoded, which is most of the work of a count.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ TABLES: Final = {f"penstock_{table}": table for table in ("topics", "partitions"
 COLUMNS: Final = ("key", "value", "partition", "offset", "timestamp", "headers")
 SAMPLE_RECORDS: Final = 1_000
 SAMPLE_BYTES: Final = 16 * MIB
-"""What Spark's driver, which may have a gigabyte, is given to infer types from."""
+"""The maximum size of the sample from which Spark's driver infers types; it may have only a gigabyte of memory."""
 _BINARY: Final = ("key", "value")
 _VALUE: Final = "_value"
-# In these a column may be meant that is not named.
+# With these, a query may use columns that it does not name.
 _ALL_COLUMNS: Final = frozenset({"NATURAL", "TABLE", "IDENTIFIER", "PIVOT", "UNPIVOT"})
 _QUERY_BEGINS: Final = ("SELECT", "WITH", "FROM", "(")
 _BEFORE_TABLES: Final = ("FROM", "JOIN", "TABLE", "STREAM", ",", "(")
@@ -60,16 +59,16 @@ _AFTER_TABLES: Final = (
 
 
 class NotJson(ValueError):
-    """A topic's values have no columns to show."""
+    """The values of a topic are not JSON objects."""
 
 
 class SameName(ValueError):
-    """A query names two topics that SQL cannot tell apart."""
+    """A query names two topics whose names are the same in SQL."""
 
 
 @dataclass(frozen=True, slots=True)
 class _NeededView:
-    """A view that a query needs. ``columns`` None: all there are."""
+    """A view for a query. ``columns`` is None for all."""
 
     name: str
     topic: str
@@ -80,16 +79,16 @@ class _NeededView:
 
 @dataclass(slots=True)
 class _Group:
-    """What is known of the brackets that a token of a query stands in, or of the whole of it."""
+    """What is known about the brackets around a token of a query, or about the whole query."""
 
     in_tables: bool = False
     is_query: bool = False
     in_path: bool = False
-    """The token before belongs to the name of a table, which may have several parts."""
+    """The previous token is part of the name of a table, which may have several parts."""
 
 
 class Views:
-    """The views of one session. ``options`` are the source's, for example where to start."""
+    """The views of one session. ``options`` are those of the source, such as where to start."""
 
     def __init__(
         self, spark: SparkSession, bootstrap: str, *, options: Mapping[str, str] | None = None, json: bool = False
@@ -108,15 +107,15 @@ class Views:
         self.close()
 
     def close(self) -> None:
-        """Let go of the broker; the views stay."""
+        """Close the connection to the broker. The views remain."""
         self._cluster.close()
 
     def topics(self) -> list[str]:
-        """What there is now."""
+        """The topics that exist now."""
         return topics_of(self._cluster)
 
     def prepare(self, sql: str, *, all_columns: bool = False) -> list[str]:
-        """Register what a query names, with the columns that it names; the views' names."""
+        """Register the views and the columns that a query names, and return the names of the views."""
         tokens = list(tokens_of(sql))
         named = tables_named(tokens)
         columns = None if all_columns else columns_named(tokens)
@@ -134,13 +133,13 @@ class Views:
         return prepared
 
     def hint(self, sql: str) -> str:
-        """For a query that failed: a topic whose name it may mean and must quote; nothing when there is none."""
+        """For a query that failed: a name that needs backticks, or an empty text."""
         bare = "".join(token.text for token in tokens_of(sql) if token.kind not in ("quoted", "text"))
         odd = [topic for topic in self.topics() if not topic.isidentifier() and topic in bare]
         return f"names with dots or dashes need backticks: `{max(odd, key=len)}`" if odd else ""
 
     def register(self, wanted: _NeededView) -> None:
-        """Make the view, or make it anew."""
+        """Create or replace the view."""
         if wanted.raw:
             frame = self._records(wanted.topic, None)
         elif wanted.json:
@@ -148,7 +147,7 @@ class Views:
         else:
             frame = self._text_columns(wanted)
         frame.createOrReplaceTempView(f"`{wanted.name}`")
-        # In SQL it took the place of any that differs in capitals only.
+        # In SQL it replaced any view whose name differs only in case.
         self._registered = {
             name: each for name, each in self._registered.items() if name.lower() != wanted.name.lower()
         }
@@ -156,7 +155,7 @@ class Views:
 
     def _wanted(self, named: Collection[str], columns: frozenset[str] | None) -> list[_NeededView]:
         topics = self.topics()
-        # SQL's names have no case and topics' have; the one that is written as it is comes first.
+        # SQL ignores the case of names, but topics do not: an exact match takes precedence.
         by_name = {topic.lower(): topic for topic in sorted(topics, reverse=True)} | {topic: topic for topic in topics}
         found = []
         for name in sorted(named):
@@ -177,7 +176,7 @@ class Views:
     def _register_tables(self, named: Collection[str]) -> list[str]:
         names = [name for name in TABLES if name in {each.lower() for each in named}]
         for name in names:
-            # Anew each time: nothing is read before the query runs.
+            # Created again each time, because nothing is read before the query runs.
             frame = self._queues() if TABLES[name] == _QUEUE else self._table(TABLES[name])
             frame.select(*(_shown(column).alias(column) for column in frame.columns)).createOrReplaceTempView(name)
         return names
@@ -187,7 +186,7 @@ class Views:
         return reader.option("table", table).options(**options).load()
 
     def _queues(self) -> DataFrame:
-        """The source reads one queue; here they are one table, of those that have something unfinished."""
+        """All queues with unfinished records as one table; the source reads one queue."""
         from penstock.client import QueueAdmin
         from penstock.client.discovery import http_addresses
         from penstock.spark.tables.queue import QueueTable
@@ -197,8 +196,6 @@ class Views:
         frames = [self._table(_QUEUE, topic=queue.topic, group=queue.group) for queue in queues]
         empty = self._spark.createDataFrame([], QueueTable.columns)
         return reduce(lambda all_before, one: all_before.unionByName(one), frames) if frames else empty
-
-    # -- the columns
 
     def _records(self, topic: str, columns: Iterable[str] | None) -> DataFrame:
         from penstock.spark.schema import RECORDS_WITH_HEADERS
@@ -212,7 +209,7 @@ class Views:
 
     def _text_columns(self, wanted: _NeededView) -> DataFrame:
         chosen = [name for name in COLUMNS if wanted.columns is None or name in wanted.columns]
-        # Something must be counted where nothing is named.
+        # If no column is named, rows must still be counted.
         chosen = chosen or ["offset"]
         return self._records(wanted.topic, chosen).select(*(_shown(name).alias(name) for name in chosen))
 
@@ -220,7 +217,7 @@ class Views:
         from pyspark.sql import functions
 
         fields = self._infer(wanted.topic)
-        shown = told_apart(fields)
+        shown = distinct_names(fields)
         taken = {name.lower() for name in shown.fieldNames()}
         beside = [name for name in COLUMNS if name != "value" and f"_{name}" not in taken]
         if wanted.columns is not None:
@@ -229,7 +226,7 @@ class Views:
         columns: list[Column] = [_shown(name).alias(f"_{name}") for name in beside]
         if wanted.columns is not None and _VALUE in wanted.columns and _VALUE not in taken:
             columns.append(_shown("value").alias(_VALUE))
-        # A cast goes by the order of the fields, and can give them other names than the values have.
+        # A cast uses the order of fields, so it can rename them.
         columns.append(functions.from_json(text, fields).cast(shown).alias("fields of value"))
         kept = [f"`{column}`" for column in (f"_{name}" for name in beside)]
         if len(columns) > len(beside) + 1:
@@ -253,30 +250,19 @@ class Views:
         return StructType(found)
 
 
-def register_topics(
-    spark: SparkSession, bootstrap: str, topics: Iterable[str] | None = None, *, json: bool = False, **options: str
-) -> list[str]:
-    """A temporary view for each of these topics, or for all: ``SELECT * FROM orders``. The names of the views."""
-    with Views(spark, bootstrap, options=options, json=json) as views:
-        names = list(topics) if topics is not None else views.topics()
-        for name in names:
-            views.register(_NeededView(name, name, json, False, None))
-    return names
-
-
 def topics_of(cluster: Cluster) -> list[str]:
-    """The topics that are users' own, in order of their names."""
+    """The topics that are not internal, by name."""
     return sorted(topic.name for topic in cluster.describe(None).topics.values() if not topic.internal)
 
 
 def columns_named(tokens: list[Token]) -> frozenset[str] | None:
-    """The columns that a query may mean: every name in it; None when it may mean all of them."""
+    """The columns that a query may use: every name in it; None if it may use all columns."""
     words = {token.upper for token in tokens}
     if not tokens or tokens[0].upper not in ("SELECT", "WITH") or words & _ALL_COLUMNS:
         return None
     for index, token in enumerate(tokens):
         before = [each.upper or each.text for each in tokens[max(0, index - 2) : index]]
-        # COUNT(*) means no column; any other star may mean all. So do a pipe and FROM without SELECT, which pass all on.
+        # COUNT(*) uses no column; any other star may use all, and so do a pipe and FROM without SELECT.
         if (
             (token.text == "*" and before != ["COUNT", "("])
             or token.text == "|"
@@ -287,12 +273,12 @@ def columns_named(tokens: list[Token]) -> frozenset[str] | None:
 
 
 def tables_named(tokens: list[Token]) -> set[str]:
-    """The names that stand where a query has a table; of a statement that is no query, every name.
+    """The names in the position of a table in a query; every name of another statement.
 
-    A column may have the name of a topic that shows no JSON, or differ from a topic in capitals only, and needs no view. For the
-    preflight of pipelines ``views_read`` may leave out what it is not sure of; here it is the other way round: a name too many
-    costs a view, and one too few the query. So lists with commas count, and so does a name that the query gives itself, for a
-    topic may be read inside: ``WITH orders AS (SELECT * FROM orders)``.
+    Columns are excluded, because the topic of the same name may have no JSON, or differ only in case. In contrast to ``views_read``, which
+    omits uncertain names, this function includes them: a wrong name costs a view, but a missing one fails the query. So it includes names
+    in comma-separated lists, and names that the query defines itself, because it may read a topic in the definition:
+    ``WITH orders AS (SELECT * FROM orders)``.
     """
     if tokens and (tokens[0].upper or tokens[0].text) not in _QUERY_BEGINS:
         return {_name_of(token) for token in tokens if token.kind in ("word", "quoted")}
@@ -308,17 +294,17 @@ def tables_named(tokens: list[Token]) -> set[str]:
         elif said == ")":
             groups = groups[:-1] or [_Group(is_query=True)]
         elif before == ".":
-            # The last of several names is the view's: session.orders. A column's own stands nowhere near.
+            # The last of several parts is the view: session.orders. Columns do not occur in this position.
             if group.in_path:
                 found.add(_name_of(token))
         elif said == "FROM":
             if before == "DISTINCT" or not (group.is_query or before == "("):
-                # Of a IS DISTINCT FROM b, or EXTRACT(HOUR FROM t).
+                # As in a IS DISTINCT FROM b, or EXTRACT(HOUR FROM t).
                 said = "argument"
             else:
                 group.in_tables = True
         elif said in _AFTER_TABLES and (said == "SELECT" or not is_table):
-            # Right behind FROM it is a name: Spark lets a table be called order.
+            # Directly after FROM, it is a name: Spark allows a table called order.
             group.in_tables = False
         elif said == "JOIN":
             group.in_tables = True
@@ -330,8 +316,8 @@ def tables_named(tokens: list[Token]) -> set[str]:
     return found
 
 
-def told_apart(fields: StructType) -> StructType:
-    """The same fields in the same order, under names that SQL, which has no case, can tell apart."""
+def distinct_names(fields: StructType) -> StructType:
+    """The same fields with names that differ in more than case, which SQL ignores."""
     from pyspark.sql.types import StructField, StructType
 
     names = {name.lower() for name in fields.fieldNames()}
@@ -343,27 +329,25 @@ def told_apart(fields: StructType) -> StructType:
             number += 1
             name = f"{field.name}_{number}"
         taken.add(name.lower())
-        found.append(StructField(name, _told_apart(field.dataType), field.nullable))
+        found.append(StructField(name, _distinct_names(field.dataType), field.nullable))
     return StructType(found)
 
 
-def _told_apart(kind: DataType) -> DataType:
+def _distinct_names(kind: DataType) -> DataType:
     from pyspark.sql.types import ArrayType, StructType
 
     if isinstance(kind, StructType):
-        return told_apart(kind)
-    return ArrayType(_told_apart(kind.elementType), kind.containsNull) if isinstance(kind, ArrayType) else kind
+        return distinct_names(kind)
+    return ArrayType(_distinct_names(kind.elementType), kind.containsNull) if isinstance(kind, ArrayType) else kind
 
 
 def latest_values(cluster: Cluster, topic: str, records_max: int, bytes_max: int = SAMPLE_BYTES) -> list[str]:
-    """The values, those that are text, of the last records of each partition: about ``records_max`` of them, and no more when they have
-    ``bytes_max`` together.
-    """
+    """Text values of the last records of each partition: about ``records_max``, and at most ``bytes_max`` in total."""
     places: list[TopicPartition] = [(topic, partition.index) for partition in cluster.topic(topic).partitions]
     bounds = watermarks(cluster, places)
     share = max(1, records_max // len(places))
     starts = {place: max(first, end - share) for place, (first, end) in bounds.items() if first < end}
-    # So that one answer has something of every partition.
+    # So that one answer contains records of every partition.
     partition_bytes_max = max(1, bytes_max // len(places))
     consumer = Consumer(
         cluster,
@@ -375,7 +359,7 @@ def latest_values(cluster: Cluster, topic: str, records_max: int, bytes_max: int
     values: list[str] = []
     size = 0
     while any(consumer.positions[place] < bounds[place][1] for place in starts):
-        # Opened one after the other: batches that are compressed may have a hundred times their size in them.
+        # Decoded one after another, because compressed batches may expand to a hundred times their size.
         for record in chain.from_iterable(map(open_records, consumer.fetch())):
             try:
                 values.append((record.value or b"").decode())
@@ -392,7 +376,7 @@ def _name_of(token: Token) -> str:
 
 
 def _shown(name: str) -> Column:
-    """A column of records as a person reads it."""
+    """A column of records, readable."""
     from pyspark.sql import functions
 
     if name in _BINARY:

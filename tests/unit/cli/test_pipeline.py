@@ -113,7 +113,7 @@ def test_a_good_file_is_json_for_programs(file, capsys) -> None:
         (["stats", "a", "--to", "b", "--every", "5 minuts"], 'error: --every: "5 minuts" is not a duration such as'),
         (["stats", "a", "--to", "b", "--start", "x"], 'error: --start: "x" is not "earliest", "latest", a time such as'),
         (["replay", "a", "--to", "b", "--from-time", "earliest"], 'error: --from-time: "earliest" is not a time such as "2026-03-01T12:00:00Z", or a date'),
-        (["replay", "a", "--to", "b", "--from-offset", "15", "--to-offset", "5"], "error: --to-offset: the range ends before it starts; --from-offset must not be after"),
+        (["replay", "a", "--to", "b", "--from-offset", "15", "--to-offset", "5"], "error: --to-offset: The range ends before it starts; --from-offset must not be after"),
         (["stats", "a"], "stats: specify where to write the results: --to TOPIC, --table PATH, or both"),
     ],
 )  # fmt: skip
@@ -180,7 +180,7 @@ def test_a_built_in_is_called_by_its_own_name_and_what_it_works_on(monkeypatch) 
         ("archive", 'topics = ["a"]\nto = "l"\nlocal_retention = "1h"', "3: [archive]: --local-retention requires --tier"),
         ("stats", 'topics = ["a"]\nto = "b"\nlateness = 10', '6: [stats] lateness: got 10, expected a string; write "10s"'),
         ("replay", 'topic = "a"\nto = "b"\nto_time = "soon"', '6: [replay] to_time: "soon" is not a time such as'),
-        ("replay", 'topic = "a"\nto = "b"\nfrom_offset = 3\nto_offset = 2', "7: [replay] to_offset: the range ends before it starts"),
+        ("replay", 'topic = "a"\nto = "b"\nfrom_offset = 3\nto_offset = 2', "7: [replay] to_offset: The range ends before it starts"),
         ("redrive", 'topic = ["a"]\nmax = 0', "5: [redrive] max: 0 is too small; specify 1 or more"),
         ("dlq-report", "limit = 0", "4: [dlq-report] limit: 0 is not a number from 1 to 10000"),
         ("transform", 'from = ["a"]\nto = "b"\nsql = "SELECT * FROM c"', "6: [transform] sql: unknown source or step c; available: a"),

@@ -5,7 +5,7 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructType
 
 from penstock.client import Admin, Cluster, Producer
 from penstock.spark.pipelines.sqltext import tokens_of
-from penstock.spark.views import columns_named, latest_values, tables_named, told_apart, topics_of
+from penstock.spark.views import columns_named, distinct_names, latest_values, tables_named, topics_of
 
 
 @pytest.mark.parametrize(
@@ -82,11 +82,11 @@ def test_fields_that_differ_in_capitals_only_get_names_that_do_not() -> None:
     number, text = LongType(), StringType()
     inner = StructType().add("A", number).add("a", number)
     fields = StructType().add("A", number).add("A_2", text).add("a", text).add("b", inner).add("c", ArrayType(inner))
-    assert told_apart(fields).simpleString() == (
+    assert distinct_names(fields).simpleString() == (
         "struct<A:bigint,A_2:string,a_3:string,b:struct<A:bigint,a_2:bigint>,c:array<struct<A:bigint,a_2:bigint>>>"
     )
     plain = StructType().add("a", number).add("a_2", text)
-    assert told_apart(plain) == plain
+    assert distinct_names(plain) == plain
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A table of a file becomes a struct, or a problem for each thing that is wrong with it: the line, and what to write instead."""
+"""Converts a table of a file to a struct, or reports all its problems, each with the line and what to write instead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def table_of(kind: type[S], value: object, path: Path, report: Report) -> S | None:
-    """The struct; None when a problem was reported."""
+    """The struct; None if a problem was reported."""
     if not isinstance(value, dict):
         report(
             path,
@@ -55,19 +55,19 @@ def table_of(kind: type[S], value: object, path: Path, report: Report) -> S | No
 
 
 def keys_of(kind: type[msgspec.Struct]) -> dict[str, object]:
-    """The annotated type of each key, by the name that it has in a file."""
+    """The annotated type of each key, by its name in a file."""
     hints = get_type_hints(kind, include_extras=True)
     return {field.encode_name: hints[field.name] for field in msgspec.structs.fields(kind)}
 
 
 def named(path: Path) -> str:
-    """A table as it is written: ``[source]``, ``[[steps]]``, ``[sources.orders]``."""
+    """The name of a table in a file: ``[source]``, ``[[steps]]``, ``[sources.orders]``."""
     name = ".".join(part for part in path if isinstance(part, str))
     return f"[[{name}]]" if path and isinstance(path[-1], int) else f"[{name}]"
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """What was probably meant, or all there is."""
+    """A similar name, or all names."""
     listed = list(known)
     close = get_close_matches(name, listed, n=1)
     return f"did you mean {close[0]}?" if close else f"available: {', '.join(listed)}"
@@ -79,7 +79,7 @@ def bare(kind: object) -> object:
 
 
 def choices_of(kind: object) -> list[str]:
-    """The texts of an enum; nothing for other types."""
+    """The values of an enum; empty for other types."""
     plain = bare(kind)
     return [str(member.value) for member in plain] if isinstance(plain, type) and issubclass(plain, Enum) else []
 
@@ -129,7 +129,7 @@ def _example(kind: object, wanted: str) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as a file has it, cut when long."""
+    """A value as in a file, shortened."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict):

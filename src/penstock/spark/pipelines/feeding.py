@@ -1,7 +1,7 @@
-"""Whether a pipeline reads what it writes: it would feed itself without end.
+"""Finds pipelines that read what they write, and so would process their own output endlessly.
 
-A place is a topic or the folder of a lake. A pipeline may write a place that another of its sources reads, a chain; what is refused is a circle. A
-static source closes none: it is looked up, and starts no batch.
+A place is a topic or the folder of a lake. A pipeline may write a place that another of its sources reads (a chain), but not in a circle. A
+static source does not close a circle, because it starts no batch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class OutputTable:
-    """A place that is written: by the key at ``path``, with rows that come from these sources."""
+    """A place that is written: specified by the key at ``path``, with rows from these sources."""
 
     path: Path
     place: str
@@ -30,7 +30,7 @@ class OutputTable:
 
 
 def circles(sources: Mapping[str, SourceTable], steps: Sequence[Step], sinks: Sequence[SinkTable]) -> list[OutputTable]:
-    """All that is written and comes back to where it came from."""
+    """The places that are written with rows that originate from them."""
     written = [*_of_sinks(sources, steps, sinks), *_of_bad_values(sources)]
     feeds = {each: [other for other in written if _feeds(each, other, sources)] for each in written}
     return [each for each in written if _comes_back(each, feeds)]
@@ -61,7 +61,7 @@ def _of_bad_values(sources: Mapping[str, SourceTable]) -> list[OutputTable]:
 
 
 def origins(sources: Mapping[str, SourceTable], steps: Sequence[Step]) -> dict[str, frozenset[str]]:
-    """The sources that each view has its rows from. SQL does not tell the case of names."""
+    """The sources of the rows of each view. SQL ignores the case of names."""
     found = {name.lower(): frozenset([name]) for name in sources}
     for number, step in enumerate(steps, start=1):
         if step.sql is not None:
@@ -87,7 +87,7 @@ def _reads(source: SourceTable, written: OutputTable) -> bool:
     try:
         return re.search(source.pattern, written.place) is not None
     except re.error:
-        # The source tells what is wrong with it.
+        # The source reports the wrong pattern.
         return False
 
 

@@ -1,4 +1,4 @@
-"""What to write when a query names a column that is not there: the fields of JSON values are columns only where a schema names them."""
+"""A hint for a query with an unknown column: the fields of JSON values are columns only with a schema."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 _NO_COLUMN: Final = "UNRESOLVED_COLUMN"
 _NO_FIELDS: Final = "INVALID_EXTRACT_BASE_FIELD_TYPE"
-"""Of ``value.amount``, where the value is bytes."""
+"""For ``value.amount`` if the value is bytes."""
 
 
 def schema_hint(pipeline: Pipeline, view: str, error: BaseException) -> str:
-    """For a source, a step, or the sink of one, in which Spark misses a column: the schema that may be meant; nothing when none can be."""
+    """A schema to write if Spark misses a column in a source, a step, or a sink; empty if none applies."""
     from pyspark.errors import PySparkException
 
     condition = error.getCondition() if isinstance(error, PySparkException) else None
@@ -31,8 +31,8 @@ def schema_hint(pipeline: Pipeline, view: str, error: BaseException) -> str:
     assert isinstance(error, PySparkException), "nothing else has a condition"
     field = _field(error)
     fields = f"{field} DOUBLE, ..." if field else "id INT, amount DOUBLE"
-    told = "To use the fields of JSON values as columns, list them with their types in a schema"
-    return f"{told}: {_written(pipeline, untyped, fields)}"
+    written = _written(pipeline, untyped, fields)
+    return f"To use the fields of JSON values as columns, list them with their types in a schema: {written}"
 
 
 def _is_untyped(source: SourceTable) -> bool:
@@ -40,14 +40,14 @@ def _is_untyped(source: SourceTable) -> bool:
 
 
 def _field(error: PySparkException) -> str:
-    """The last part of the name that Spark does not know, quoted where a schema must quote it; nothing where Spark names none."""
+    """The last part of the name that Spark does not know, quoted as in a schema; empty if Spark gives no name."""
     parameters = error.getMessageParameters() or {}
     name = parameters.get("objectName", "").rpartition("`.`")[2].strip("`")
     return name if name.isidentifier() or not name else f"`{name}`"
 
 
 def _written(pipeline: Pipeline, names: Sequence[str], fields: str) -> str:
-    """As the file has it, or the command line when there is no file."""
+    """The schema as in the file, or as on the command line if there is no file."""
     if not pipeline.lines:
         flags = [
             f'--schema "{name}={fields}"' if len(pipeline.sources) > 1 else f'--schema "{fields}"' for name in names

@@ -1,7 +1,7 @@
-"""A file becomes a ``Pipeline``, or all that is wrong with it at once. Needs no Spark.
+"""Reads a file as a ``Pipeline``, or reports all its problems at once, without Spark.
 
-Four passes, each only when the one before found nothing that would confuse it: TOML; keys and types of each table; what single texts
-mean (durations, queries, functions); and what belongs together (names that are read must exist, sinks must say where to).
+There are four passes, and each runs only if the one before found no problem that would confuse it: TOML; the keys and types of each table;
+the content of single texts (durations, queries, functions); and references (inputs must exist, sinks must have a target).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from penstock.spark.pipelines import python_steps
-from penstock.spark.pipelines.builtin import MODULES, WrongArgument, builtin_named
+from penstock.spark.pipelines.builtin import SUMMARIES, WrongArgument, builtin_named
 from penstock.spark.pipelines.convert import named, shown, suggestion, table_of
 from penstock.spark.pipelines.errors import FileErrors, PipelineUsageError, Problem
 from penstock.spark.pipelines.feeding import circles
@@ -56,7 +56,7 @@ def load(path: FilePath, overrides: Mapping[str, str] | None = None) -> Pipeline
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
             raise PipelineUsageError(f"{path} has more than {FILE_BYTES_MAX} bytes; check that it is a pipeline file")
-        # Some editors put a mark before the first character.
+        # Some editors write a byte order mark.
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise PipelineUsageError(_no_file(path)) from None
@@ -73,7 +73,7 @@ def _no_file(path: FilePath) -> str:
 
 
 def loads(text: str, file: FilePath, overrides: Mapping[str, str]) -> Pipeline:
-    """The same of a text; ``file`` names it in errors, and Python files are looked for beside it."""
+    """The same for a text. ``file`` is its name in errors, and Python files are in the same folder."""
     try:
         document: dict[str, object] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -90,7 +90,7 @@ def loads(text: str, file: FilePath, overrides: Mapping[str, str]) -> Pipeline:
 
 
 def checked(pipeline: Pipeline) -> Pipeline:
-    """A pipeline that was made by a program, as :func:`loads` would have made it of a file; without lines in its errors."""
+    """Check a pipeline that a program made, as :func:`loads` does for a file. Its errors have no lines."""
     reading = _Reading(FilePath(pipeline.head.name), LineNumbers())
     for name, source in pipeline.sources.items():
         reading.check_source(source, ("sources", name))
@@ -127,17 +127,25 @@ class _Reading:
     overridden: set[Path] = field(default_factory=set)
 
     def report(self, path: Path, text: str, line: int | None = None) -> None:
-        told = 0 if path in self.overridden else (line or self.lines.of(path))
-        self.problems.append(Problem(str(self.file), told, text))
+        at = 0 if path in self.overridden else (line or self.lines.of(path))
+        self.problems.append(Problem(str(self.file), at, text))
+
+    def at_table(self, path: Path, text: str) -> None:
+        """Report a problem of a table."""
+        self.report(path, f"{named(path)}: {text}")
+
+    def at_key(self, path: Path, text: str) -> None:
+        """Report a problem of one key of a table."""
+        self.report(path, f"{named(path[:-1])} {path[-1]}: {text}")
 
     def report_type(self, path: Path, text: str) -> None:
-        """The same of a value of the wrong type: where time spans stand, a bare number lacks its unit and not only its quotes."""
+        """Report a value of the wrong type. For a duration, a number needs a unit in addition to quotes."""
         if path and path[-1] in _SPANS:
             text = re.sub(r'; write "([\d.]+)"$', r'; write "\1s"', text)
         self.report(path, text)
 
     def override(self, document: dict[str, object], path_text: str, value: str) -> None:
-        """Lay one ``--set`` over the file."""
+        """Apply one ``--set``."""
         path: Path = tuple(int(part) if part.isdigit() else part for part in path_text.split("."))
         self.overridden.add(path)
         at: object = document
@@ -167,9 +175,9 @@ class _Reading:
         for key in document:
             if key not in _TABLES:
                 text = f"unknown; {suggestion(key, _TABLES)}"
-                if key in MODULES:
+                if key in SUMMARIES:
                     text = f'the table of a built-in requires kind = "{key}" in [pipeline]'
-                self.report((key,), f"{named((key,))}: {text}")
+                self.at_table((key,), text)
         sources = self._sources(document)
         steps = self._list("steps", Step, document.get("steps", []), STEPS_MAX)
         sinks = self._list("sinks", SinkTable, document.get("sinks", []), SINKS_MAX)
@@ -180,7 +188,7 @@ class _Reading:
     def whole(
         self, head: PipelineHead, sources: dict[str, SourceTable], steps: list[Step], sinks: list[SinkTable]
     ) -> Pipeline | None:
-        """What is right by itself, seen together."""
+        """Check valid parts together."""
         if all(source.static for source in sources.values()):
             path: Path = ("source", "static") if ("source",) in self.lines.keys else ("sources",)
             self.report(
@@ -210,34 +218,27 @@ class _Reading:
         path = ("pipeline",)
         head = table_of(PipelineHead, value, path, self.report_type)
         if head is None:
-            # The other keys are to be understood all the same.
+            # Check the other key with content too.
             trigger = value.get("trigger") if isinstance(value, dict) else None
             if isinstance(trigger, str):
-                self._understood((*path, "trigger"), trigger_of, trigger)
+                self._parsed((*path, "trigger"), trigger_of, trigger)
             return None
         head = msgspec.structs.replace(head, name=head.name or self.file.name.removesuffix(".toml"))
         wrong = problem_with_name(head.name)
         if wrong:
-            self.report((*path, "name"), f"[pipeline] name: {wrong}")
-        if head.kind != STEPS and head.kind not in MODULES:
-            self.report(
-                (*path, "kind"),
-                f"[pipeline] kind: {shown(head.kind)} is unknown; {suggestion(head.kind, [STEPS, *MODULES])}",
-            )
+            self.at_key((*path, "name"), wrong)
+        if head.kind != STEPS and head.kind not in SUMMARIES:
+            self.at_key((*path, "kind"), f"{shown(head.kind)} is unknown; {suggestion(head.kind, [STEPS, *SUMMARIES])}")
         if head.rate is not None and head.rate < 1:
-            self.report(
-                (*path, "rate"),
-                f"[pipeline] rate: got {head.rate}, expected an integer of at least 1; omit it for no limit",
-            )
-        self._understood((*path, "trigger"), trigger_of, head.trigger)
+            self.at_key((*path, "rate"), f"got {head.rate}, expected an integer of at least 1; omit it for no limit")
+        self._parsed((*path, "trigger"), trigger_of, head.trigger)
         return None if self.problems else head
 
     def _builtin(self, head: PipelineHead, document: Mapping[str, object]) -> Pipeline | None:
         for key in document:
             if key not in ("pipeline", head.kind):
-                self.report(
-                    (key,),
-                    f'{named((key,))}: a pipeline of kind "{head.kind}" can contain only the tables [pipeline] and [{head.kind}]',
+                self.at_table(
+                    (key,), f'a pipeline of kind "{head.kind}" can contain only the tables [pipeline] and [{head.kind}]'
                 )
         if head.kind not in document:
             self.report(("pipeline", "kind"), f"[{head.kind}] is missing; add this table with the options")
@@ -248,18 +249,16 @@ class _Reading:
             try:
                 builtin.check(arguments)
             except WrongArgument as error:
-                self.report((head.kind, error.key), f"[{head.kind}] {error.key}: {error.problem}")
+                self.at_key((head.kind, error.key), error.problem)
             except PipelineUsageError as error:
-                self.report((head.kind,), f"[{head.kind}]: {str(error).removeprefix(f'{head.kind}: ')}")
+                self.at_table((head.kind,), str(error).removeprefix(f"{head.kind}: "))
         if self.problems:
             return None
         return Pipeline(head=head, file=str(self.file), arguments=arguments)
 
     def _sources(self, document: Mapping[str, object]) -> dict[str, SourceTable]:
         if "source" in document and "sources" in document:
-            self.report(
-                ("sources",), "[sources]: there is also a [source]; rename it to [sources.NAME] like the others"
-            )
+            self.at_table(("sources",), "there is also a [source]; rename it to [sources.NAME] like the others")
             return {}
         if "sources" not in document:
             if "source" not in document:
@@ -269,20 +268,16 @@ class _Reading:
             return {} if source is None else {_view_of(source): source}
         tables = document["sources"]
         if not isinstance(tables, dict) or not tables:
-            self.report(("sources",), "[sources]: expected a table for each source: write [sources.NAME]")
+            self.at_table(("sources",), "expected a table for each source: write [sources.NAME]")
             return {}
         if len(tables) > SOURCES_MAX:
-            self.report(
-                ("sources",), f"[sources]: there are {len(tables)} sources, but at most {SOURCES_MAX} are allowed"
-            )
+            self.at_table(("sources",), f"there are {len(tables)} sources, but at most {SOURCES_MAX} are allowed")
         found: dict[str, SourceTable] = {}
         for name, table in tables.items():
             source = self._source(table, ("sources", name))
             if source is not None:
                 if source.as_:
-                    self.report(
-                        ("sources", name, "as"), f"[sources.{name}] as: the name is already {name}; remove this key"
-                    )
+                    self.at_key(("sources", name, "as"), f"the name is already {name}; remove this key")
                 found[name] = source
         return found
 
@@ -293,68 +288,57 @@ class _Reading:
         return source
 
     def check_source(self, source: SourceTable, path: Path) -> None:
-        """What the texts of a source mean."""
+        """Check the texts of a source."""
         self._check_source_place(source, path)
-        self._understood((*path, "start"), start_options, source.start)
+        self._parsed((*path, "start"), start_options, source.start)
         if source.watermark:
-            self._understood((*path, "watermark"), duration_ms, source.watermark)
+            self._parsed((*path, "watermark"), duration_ms, source.watermark)
         if source.schema:
-            self._understood((*path, "schema"), check_schema, source.schema)
+            self._parsed((*path, "schema"), check_schema, source.schema)
         if source.table is not None and source.table not in TABLES:
-            told = f"{shown(source.table)} is unknown; {suggestion(source.table, TABLES)}"
-            self.report((*path, "table"), f"{named(path)} table: {told}")
+            self.at_key((*path, "table"), f"{shown(source.table)} is unknown; {suggestion(source.table, TABLES)}")
         for key, given in (("on_bad", source.on_bad is not OnBad.NULL), ("dead_letters", bool(source.dead_letters))):
             if given and not source.schema:
-                self.report(
-                    (*path, key),
-                    f'{named(path)} {key}: applies to JSON values and requires a schema; write schema = "id INT, ..."',
-                )
+                self.at_key((*path, key), 'applies to JSON values and requires a schema; write schema = "id INT, ..."')
         if source.dead_letters and source.on_bad is not OnBad.DEAD_LETTER:
-            self.report((*path, "dead_letters"), f'{named(path)} dead_letters: also requires on_bad = "dead_letter"')
+            self.at_key((*path, "dead_letters"), 'also requires on_bad = "dead_letter"')
         if source.event_time and not source.watermark:
-            self.report(
-                (*path, "event_time"),
-                f'{named(path)} event_time: also requires a watermark; write watermark = "10 minutes"',
-            )
+            self.at_key((*path, "event_time"), 'also requires a watermark; write watermark = "10 minutes"')
 
     def _check_source_place(self, source: SourceTable, path: Path) -> None:
         given = [key for key in ("topics", "pattern", "lake") if getattr(source, key) is not None]
         if len(given) > 1:
             self.report((*path, given[1]), f"{named(path)}: {' and '.join(given)} are both set; remove one")
         elif not given and source.table is None:
-            self.report(
-                path, f'{named(path)}: the input is missing; write topics = ["..."], pattern = "..." or lake = "..."'
-            )
+            self.at_table(path, 'the input is missing; write topics = ["..."], pattern = "..." or lake = "..."')
         if source.topics is not None and not list(filter(None, topics_of(source))):
-            self.report((*path, "topics"), f'{named(path)} topics: the list is empty; write topics = ["orders"]')
+            self.at_key((*path, "topics"), 'the list is empty; write topics = ["orders"]')
 
     def _list(self, key: str, kind: type[_T], value: object, count_max: int) -> list[_T]:
         if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-            self.report((key,), f"[{key}]: expected a list of tables; write [[{key}]] with two brackets")
+            self.at_table((key,), f"expected a list of tables; write [[{key}]] with two brackets")
             return []
         if len(value) > count_max:
             self.report((key,), f"[[{key}]]: there are {len(value)} tables, but at most {count_max} are allowed")
         found = [table_of(kind, each, (key, number), self.report_type) for number, each in enumerate(value)]
         return [each for each in found if each is not None]
 
-    def _understood(self, path: Path, read: object, value: object) -> None:
+    def _parsed(self, path: Path, read: object, value: object) -> None:
         assert callable(read)
         try:
             read(value)
         except ValueError as error:
-            self.report(path, f"{named(path[:-1])} {path[-1]}: {error}")
+            self.at_key(path, str(error))
 
     def _check_names(self, sources: Mapping[str, SourceTable], steps: Iterable[Step]) -> list[str]:
-        """The names that can be read, in the order in which they come to be; the last is what sinks get unless told."""
+        """The names of sources and steps in order. The last is the default input of sinks."""
         names = list(sources)
         for number, step in enumerate(steps):
             name = step.as_ or f"step{number + 1}"
             if name.lower() in (known.lower() for known in names):
-                self.report(
-                    ("steps", number, "as"), f"[[steps]] as: the name {name} is already used; choose another name"
-                )
+                self.at_key(("steps", number, "as"), f"the name {name} is already used; choose another name")
             if not _VIEW.fullmatch(name):
-                self.report(("steps", number, "as"), f"[[steps]] as: got {shown(name)}, expected a name")
+                self.at_key(("steps", number, "as"), f"got {shown(name)}, expected a name")
             names.append(name)
         return names
 
@@ -375,17 +359,17 @@ class _Reading:
             if step.sql is not None:
                 self._check_sql(step.sql, path, known)
                 if step.from_:
-                    self.report((*path, "from"), "[[steps]] from: a query names its own inputs; remove this key")
+                    self.at_key((*path, "from"), "a query names its own inputs; remove this key")
             elif step.from_:
                 self._check_view(step.from_, (*path, "from"), known)
             elif number == 0 and source_count > 1:
-                self.report(path, f'[[steps]]: there are several sources; write from = "{known[0]}"')
+                self.at_table(path, f'there are several sources; write from = "{known[0]}"')
             if step.python is not None:
                 wrong = python_steps.problem_with(step.python, self.file.parent)
                 if wrong:
-                    self.report((*path, "python"), f"[[steps]] python: {wrong}")
+                    self.at_key((*path, "python"), wrong)
             if step.watermark:
-                self._understood((*path, "watermark"), duration_ms, step.watermark)
+                self._parsed((*path, "watermark"), duration_ms, step.watermark)
             if bool(step.watermark) != bool(step.event_time):
                 missing = 'event_time = "COLUMN"' if step.watermark else 'watermark = "10 minutes"'
                 self.report(
@@ -410,9 +394,7 @@ class _Reading:
 
     def _check_view(self, name: str, path: Path, known: list[str]) -> None:
         if name not in known:
-            self.report(
-                path, f"{named(path[:-1])} {path[-1]}: unknown source or step {name}; {suggestion(name, known)}"
-            )
+            self.at_key(path, f"unknown source or step {name}; {suggestion(name, known)}")
 
     def _check_sinks(self, sinks: list[SinkTable], names: list[str]) -> None:
         seen: dict[str, int] = {}
@@ -423,23 +405,21 @@ class _Reading:
                 self._check_view(sink.from_, (*path, "from"), names)
             name = sink_name(sink)
             if name in seen:
-                self.report(path, f'[[sinks]]: two sinks have the name {name}; write name = "..." to distinguish them')
+                self.at_table(path, f'two sinks have the name {name}; write name = "..." to distinguish them')
             seen[name] = number
 
     def _check_places(self, sources: Mapping[str, SourceTable], sinks: list[SinkTable]) -> None:
-        """Two queries must not share a checkpoint, nor a folder: each would take the other's batches for its own."""
+        """Two queries must not share a checkpoint or a folder: each would take the other's batches for its own."""
         taken = {bad_name(name): name for name, source in sources.items() if source.on_bad is OnBad.DEAD_LETTER}
         folders: set[str] = set()
         for number, sink in enumerate(sinks):
             path: Path = ("sinks", number)
             if sink_name(sink) in taken:
                 text = f"{sink_name(sink)} is the name of the query that writes the dead letters of {taken[sink_name(sink)]}"
-                self.report((*path, "name"), f"[[sinks]] name: {text}; choose another name")
+                self.at_key((*path, "name"), f"{text}; choose another name")
             folder = sink.path.rstrip("/") if sink.kind in LAKES else ""
             if folder and folder in folders:
-                self.report(
-                    (*path, "path"), f"[[sinks]] path: two sinks write to {folder}; use a separate folder for each"
-                )
+                self.at_key((*path, "path"), f"two sinks write to {folder}; use a separate folder for each")
             folders.add(folder)
 
     def _check_circles(self, sources: Mapping[str, SourceTable], steps: list[Step], sinks: list[SinkTable]) -> None:
@@ -447,9 +427,10 @@ class _Reading:
             path = written.path
             if path[0] == "sources" and ("source",) in self.lines.keys:
                 path = ("source", *path[2:])
-            told = f"{written.place} is also read, so the pipeline would process its own output endlessly"
             instead = f"write to another {'topic' if written.is_topic else 'folder'}"
-            self.report(path, f"{named(path[:-1])} {path[-1]}: {told}; {instead}")
+            self.at_key(
+                path, f"{written.place} is also read, so the pipeline would process its own output endlessly; {instead}"
+            )
 
     def _check_sink(self, sink: SinkTable, path: Path) -> None:
         kind = sink.kind
@@ -462,7 +443,7 @@ class _Reading:
             ("partition_by", LAKES),
         ):
             if getattr(sink, key) and kind not in kinds:
-                self.report((*path, key), f'[[sinks]] {key}: a sink of kind "{kind}" does not have this key; remove it')
+                self.at_key((*path, key), f'a sink of kind "{kind}" does not have this key; remove it')
         if kind is SinkKind.TOPIC and not sink.topic:
             self.report(path, '[[sinks]] topic is missing; write topic = "..."')
         if kind in LAKES and not sink.path:
@@ -471,9 +452,7 @@ class _Reading:
             text = f'[[sinks]] mode: a {kind} table supports only "append": each row is written once it is final'
             self.report((*path, "mode"), f"{text}; set a watermark for windows, or write to a topic")
         if sink.name and not _NAME.fullmatch(sink.name):
-            self.report(
-                (*path, "name"), f"[[sinks]] name: got {shown(sink.name)}, expected letters, digits, ., _ and -"
-            )
+            self.at_key((*path, "name"), f"got {shown(sink.name)}, expected letters, digits, ., _ and -")
 
     def _lines_for_spark(self, steps: list[Step]) -> dict[str, int]:
         found = {f"steps.{number}": self.lines.of(("steps", number)) for number in range(len(steps))}
@@ -488,14 +467,14 @@ class _Reading:
 
 
 def problem_with_name(name: str) -> str | None:
-    """Why a pipeline cannot be called so: files are. None when it can."""
+    """Why a pipeline cannot have this name, which is used for files; None if it can."""
     if _NAME.fullmatch(name) and len(name) <= NAME_LENGTH_MAX:
         return None
     return f"got {shown(name)}, expected at most {NAME_LENGTH_MAX} letters, digits, ., _ and -"
 
 
 def sink_name(sink: SinkTable) -> str:
-    """What tells a sink's checkpoint from the others'."""
+    """The name of a sink's checkpoint."""
     if sink.name:
         return sink.name
     place = sink.topic or sink.path.rstrip("/").rpartition("/")[2]
@@ -503,7 +482,7 @@ def sink_name(sink: SinkTable) -> str:
 
 
 def bad_name(source: str) -> str:
-    """The same of what puts aside the values of a source that do not fit."""
+    """The same for the query that writes the bad values of a source."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", f"bad-{source}")
 
 
@@ -521,7 +500,7 @@ def _named_sinks(sinks: list[SinkTable], last: str) -> list[SinkTable]:
 
 
 def _toml_value(text: str) -> object:
-    """A value of ``--set``: what TOML makes of it, or the text itself."""
+    """A value of ``--set``: as TOML, or the text itself."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):

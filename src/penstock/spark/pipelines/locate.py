@@ -1,7 +1,7 @@
-"""The line of every key of a TOML text, which ``tomllib`` does not say.
+"""The line of every key in a TOML text, which ``tomllib`` does not provide.
 
-Reads what ``tomllib`` has already accepted, so it looks only for where things stand. A path is ``("steps", 0, "sql")``: names of keys,
-and numbers for the items of an array.
+The text is valid TOML, so the scanner only finds positions. A path is ``("steps", 0, "sql")``: names of keys, and numbers for the items of
+an array.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _ESCAPES: Final = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '
 
 @dataclass(slots=True)
 class LineNumbers:
-    """Where things stand, counted from 1."""
+    """Lines, counted from 1."""
 
     keys: dict[Path, int] = field(default_factory=dict)
-    """Where a key or a table's head stands."""
+    """The line of each key and each table header."""
     values: dict[Path, int] = field(default_factory=dict)
-    """Where the text of a value begins: of a multi-line string, the line of its first character."""
+    """The line on which the text of a value begins: of a multi-line string, that of its first character."""
 
     def of(self, path: Path) -> int:
-        """The line of a key; when it is not there, of the table that it would stand in; the first line at last."""
+        """The line of a key; if it is missing, that of its table, else the first line."""
         for length in range(len(path), 0, -1):
             line = self.keys.get(path[:length])
             if line is not None:
@@ -98,7 +98,7 @@ class _Scanner:
         return path
 
     def _entered(self, names: list[str]) -> Path:
-        """A head's path: below an array of tables it means the last one so far."""
+        """The path of a table header. Below an array of tables, it refers to the last table so far."""
         path: Path = ()
         for number, name in enumerate(names):
             path = (*path, name)
@@ -173,7 +173,7 @@ class _Scanner:
         self._at += 1
 
     def _string(self) -> tuple[str, int]:
-        """The string at hand and the line of its first character; only one-line strings are keys, so only these are read."""
+        """The next string and the line of its first character. Only one-line strings can be keys, so only these are returned."""
         quote = self._text[self._at]
         if self._text.startswith(quote * 3, self._at):
             return "", self._long_string(quote * 3)
@@ -204,7 +204,7 @@ class _Scanner:
         while not self._text.startswith(quotes, self._at):
             self._at += 2 if self._text[self._at] == "\\" and quotes == '"""' else 1
         self._at += 3
-        # Up to two quotes may stand right before the closing ones.
+        # There may be up to two quotes directly before the closing ones.
         while self._text.startswith(quotes[0], self._at):
             self._at += 1
         return line

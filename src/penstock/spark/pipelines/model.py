@@ -1,6 +1,6 @@
-"""What a pipeline file may say: a struct per table, and for every key what it means. ``docs/pipelines.md`` is made of it.
+"""The content of a pipeline file: a struct for each table, with a description of each key. ``docs/pipelines.md`` contains these.
 
-A ``Pipeline`` is whole and checked: names are unique, every step and sink reads something that exists.
+A ``Pipeline`` is complete and checked: names are unique, and the input of every step and sink exists.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from penstock.spark.lake.formats import LakeFormat
 
 STEPS: Final = "steps"
-"""The kind of a pipeline that is written out in its file, as opposed to a built-in."""
+"""The kind of a pipeline that is defined in its file, as opposed to a built-in."""
 NAME_LENGTH_MAX: Final = 100
 STEPS_MAX: Final = 100
 SINKS_MAX: Final = 20
@@ -195,7 +195,7 @@ class SinkTable(TomlTable, frozen=True):
 
 
 class Pipeline(TomlTable, frozen=True):
-    """A whole file, checked. ``arguments`` are a built-in's, when ``head.kind`` names one."""
+    """A checked file. ``arguments`` are those of a built-in, if ``head.kind`` names one."""
 
     head: PipelineHead
     file: str = ""
@@ -204,7 +204,7 @@ class Pipeline(TomlTable, frozen=True):
     sinks: list[SinkTable] = []
     arguments: msgspec.Struct | None = None
     lines: dict[str, int] = {}
-    """The line of each step's SQL and of each table, by path: what errors of Spark are told with."""
+    """The line of each step's SQL and of each table, by path, for errors of Spark."""
 
 
 def topics_of(source: SourceTable) -> list[str]:

@@ -1,25 +1,24 @@
-"""A pipeline becomes Spark's queries: sources and steps are views, and each sink is a streaming query of its own.
+"""Makes Spark's queries from a pipeline: sources and steps are views, and each sink is a separate streaming query.
 
-One query a sink, each with its own checkpoint, so that each is exactly-once by itself: a batch that one sink could not write is
-repeated for that sink alone. The price: sinks read the source each for themselves.
+Each query has its own checkpoint, so each is exactly-once by itself: a batch that one sink could not write is repeated only for that sink.
+The cost is that each query reads the source itself.
 """
 
 from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.spark.pipelines import python_steps
 from penstock.spark.pipelines.errors import FileErrors, PipelineError, Problem
 from penstock.spark.pipelines.hints import schema_hint
 from penstock.spark.pipelines.loading import bad_name
 from penstock.spark.pipelines.model import OnBad, Pipeline, SourceTable, Step
-from penstock.spark.pipelines.patience import patiently
 from penstock.spark.pipelines.sinks import topic_writer, writer_of
 from penstock.spark.pipelines.typed import bad_records, bad_topic, read, typed
 from penstock.spark.pipelines.values import interval_of
@@ -28,6 +27,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+T = TypeVar("T")
+AGAIN_MAX: Final = 5
+TOO_SLOW: Final = "Python worker failed to connect back"
+"""Spark waits ten seconds for a Python program that it starts, and no setting changes that."""
 _POSITION: Final = re.compile(r"line (\d+),? pos(?:ition)? (\d+)")
 _RAISED: Final = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Refused|Connect|Lost|Timeout): (.+)$", re.MULTILINE)
 _STATE_CHANGED: Final = re.compile(r"\[STATE_STORE_\w+_NOT_COMPATIBLE|NOT_MATCH_IN_STATE_METADATA")
@@ -36,15 +39,28 @@ _CODES: Final = re.compile(r"\[[A-Z0-9_.]{5,}\] |\s*SQLSTATE: .*$", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One query, ready to start: the name of its checkpoint, its writer, and the path of its table in the file."""
+    """A query to start: the name of its checkpoint, its writer, and the path of its table in the file."""
 
     name: str
     writer: DataStreamWriter
     path: str
 
 
+def patiently(ask: Callable[[], T], note: Callable[[BaseException], None] | None = None) -> T:
+    """Call ``ask`` again, up to five times, if Python started too slowly on a busy machine. ``note`` gets each such error."""
+    for again in range(AGAIN_MAX + 1):
+        try:
+            return ask()
+        except Exception as error:
+            if again == AGAIN_MAX or TOO_SLOW not in str(error):
+                raise
+            if note is not None:
+                note(error)
+    raise AssertionError("The last attempt returns or raises")
+
+
 def query_name(pipeline: str, output: str = "") -> str:
-    """What Spark calls the query of one output; a session has one of each name."""
+    """The name of an output's query in Spark, which is unique in a session."""
     return f"{pipeline}-{output}" if output else pipeline
 
 
@@ -54,7 +70,7 @@ class PipelinePlan:
     def __init__(
         self, pipeline: Pipeline, spark: SparkSession, bootstrap: str, rate: int | None = None, name: str = ""
     ) -> None:
-        """``name`` is what this run of it is called."""
+        """``name`` is that of this run."""
         self._pipeline = pipeline
         self._spark = spark
         self._bootstrap = bootstrap
@@ -64,22 +80,22 @@ class PipelinePlan:
         self._views: dict[str, DataFrame] = {}
 
     def build(self) -> dict[str, DataFrame]:
-        """Make every source and step, in order; errors name the line."""
+        """Make every source and step, in order. Errors name the line."""
         self._ship_python()
         for name, source in self._pipeline.sources.items():
-            with self.blaming(f"sources.{name}", "source", about=f"source {name}", view=name):
+            with self.located(f"sources.{name}", "source", about=f"source {name}", view=name):
                 self._keep(name, typed(self._read(source), source))
         for number, step in enumerate(self._pipeline.steps):
             paths = [f"steps.{number}.{key}" for key in ("sql", "python", "deduplicate")]
-            with self.blaming(*paths, about=f"step {step.as_}", view=step.as_):
+            with self.located(*paths, about=f"step {step.as_}", view=step.as_):
                 self._keep(step.as_, self._step(step))
         return dict(self._views)
 
     def outputs(self) -> Iterator[Output]:
-        """The queries: the sinks' in their order, then those that put bad values aside."""
+        """The queries of the sinks in order, then those that write bad values."""
         for number, sink in enumerate(self._pipeline.sinks):
             path = f"sinks.{number}"
-            with self.blaming(path, about=f"sink {sink.name}", view=sink.from_):
+            with self.located(path, about=f"sink {sink.name}", view=sink.from_):
                 writer = writer_of(
                     self._views[sink.from_], sink, self._bootstrap, query_name=query_name(self._name, sink.name)
                 )
@@ -90,10 +106,10 @@ class PipelinePlan:
                 yield Output(bad_name(name), topic_writer(bad, bad_topic(source), self._bootstrap), f"sources.{name}")
 
     @contextmanager
-    def blaming(self, *paths: str, about: str, view: str = "") -> Iterator[None]:
-        """What is found wrong with a part is told with the line of the first of these paths that is in the file.
+    def located(self, *paths: str, about: str, view: str = "") -> Iterator[None]:
+        """Report errors of a part with the line of the first of these paths that is in the file.
 
-        ``view`` is what the part makes or reads.
+        ``view`` is the one that the part makes or reads.
         """
         from pyspark.errors import PySparkException
 
@@ -114,7 +130,7 @@ class PipelinePlan:
             raise FileErrors([Problem(self._pipeline.file, line, text)]) from error
 
     def _ship_python(self) -> None:
-        """Files of steps go where their functions may be called: to every executor."""
+        """Send the files of steps to every executor, where their functions may be called."""
         from penstock.spark.shipping import is_remote
 
         named = [step.python for step in self._pipeline.steps if step.python is not None]
@@ -128,7 +144,7 @@ class PipelinePlan:
         return patiently(lambda: read(self._spark, source, self._bootstrap, self._rate))
 
     def _keep(self, name: str, frame: DataFrame) -> None:
-        # Spark Connect looks at a query only when it must: here, where the line is known.
+        # Spark Connect analyzes a query lazily: do it here, where the line is known.
         patiently(lambda: frame.schema)
         self._views[name] = frame
         frame.createOrReplaceTempView("`" + name.replace("`", "``") + "`")
@@ -148,7 +164,7 @@ class PipelinePlan:
 
 
 def _called(text: str, folder: Path, before: DataFrame, spark: SparkSession) -> DataFrame:
-    """What a function of the user's answers. Whatever it raises is about the pipeline, and ends only that."""
+    """Call a function of the user. Anything that it raises is an error of the pipeline."""
     from pyspark.errors import PySparkException
 
     try:
@@ -165,12 +181,12 @@ _NOT_ON_SERVER: Final = "Penstock is not installed in the Python of the Spark Co
 
 
 def spark_text(error: BaseException) -> str:
-    """What Spark says, without its codes, plans and traces; with what to write, where that is known."""
+    """An error of Spark without codes, plans and traces, and with what to write if that is known."""
     text = str(error).strip().partition("\n\nJVM stacktrace")[0].partition("=== Streaming Query ===")[0]
     text = text.rpartition("terminated with exception: ")[2].strip()
     raised = _RAISED.findall(text) if "Traceback (most recent call last)" in text else []
     if raised:
-        # A Python worker's trace: its last line is what was meant for people.
+        # The last line of a Python worker's traceback is the useful part.
         said = str(raised[-1]).strip()
         return _NOT_ON_SERVER if said == "No module named 'penstock'" else said
     said = _CODES.sub("", text).strip().partition("\n")[0].strip()

@@ -1,6 +1,6 @@
-"""What is found out before Spark starts, which takes seconds: the broker answers, topics to read are there, those to write can be made.
+"""Checks before Spark starts, which takes seconds: the broker answers, topics to read exist, topics to write can be created.
 
-They are made when Spark has understood the pipeline: one that is wrong leaves nothing behind.
+Topics are created after Spark has analyzed the pipeline, so a wrong pipeline leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CLIENT_ID: Final = "penstock-pipeline"
 
 
 def check_broker(bootstrap: str) -> None:
-    """Raise what the client raises when no broker answers."""
+    """Raise the client's error if no broker answers."""
     from penstock.client import Cluster
 
     with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
@@ -29,7 +29,7 @@ def check_broker(bootstrap: str) -> None:
 
 
 def check_topics(bootstrap: str, read: set[str], written: set[str]) -> None:
-    """Refuse topics to read that are not there, with what was probably meant, and topics to write that cannot be made. Makes none."""
+    """Refuse topics to read that do not exist, with a suggestion, and topics to write that cannot be created."""
     if not read | written:
         return
     from penstock.client import Admin, Cluster
@@ -47,7 +47,7 @@ def check_topics(bootstrap: str, read: set[str], written: set[str]) -> None:
 
 
 def make_topics(bootstrap: str, written: set[str]) -> Iterator[str]:
-    """Make those that are not there; a sentence for each."""
+    """Create those that do not exist, with a sentence for each."""
     if not written:
         return
     from penstock.client import Admin, Cluster
@@ -61,7 +61,7 @@ def make_topics(bootstrap: str, written: set[str]) -> Iterator[str]:
 
 
 def _create(admin: Admin, name: str, *, validate_only: bool = False) -> bool:
-    """False when somebody else made it meanwhile."""
+    """False if it was created in the meantime."""
     from penstock.client.errors import TOPIC_ALREADY_EXISTS, BrokerRefused
 
     try:
@@ -74,7 +74,7 @@ def _create(admin: Admin, name: str, *, validate_only: bool = False) -> bool:
 
 
 def check_folders(pipeline: Pipeline, checkpoint: str) -> None:
-    """Refuse a folder of Parquet that has batches which its query has not begun: Spark would skip them, and their rows be nowhere."""
+    """Refuse a Parquet folder with batches that its query has not started: Spark would skip these, and their rows would be lost."""
     from penstock.spark.lake.formats import LakeError
     from penstock.spark.lake.store import Store
 
@@ -85,7 +85,7 @@ def check_folders(pipeline: Pipeline, checkpoint: str) -> None:
             written = _batches(Store(sink.path), "_spark_metadata")
             begun = _batches(Store(f"{checkpoint.rstrip('/')}/{sink.name}"), "offsets")
         except (LakeError, OSError):
-            # Spark knows more file systems than Arrow does.
+            # Spark supports more file systems than Arrow.
             continue
         if written > begun:
             raise PipelineUsageError(
@@ -95,18 +95,18 @@ def check_folders(pipeline: Pipeline, checkpoint: str) -> None:
 
 
 def _batches(store: Store, folder: str) -> int:
-    """The last batch in a log of Spark's; -1 when there is none."""
+    """The last batch in a log of Spark; -1 if there is none."""
     names = (path.rpartition("/")[2].removesuffix(".compact") for path, _, _ in store.files(folder))
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
 def topics_read(pipeline: Pipeline) -> set[str]:
-    """The topics that sources name."""
+    """The topics of sources."""
     named = (source for source in pipeline.sources.values() if source.table is None)
     return {topic for source in named for topic in topics_of(source)}
 
 
 def topics_written(pipeline: Pipeline) -> set[str]:
-    """The topics of sinks, and those of values that do not fit."""
+    """The topics of sinks, and those for values that do not match."""
     bad = {bad_topic(source) for source in pipeline.sources.values() if source.on_bad is OnBad.DEAD_LETTER}
     return {sink.topic for sink in pipeline.sinks if sink.topic} | bad

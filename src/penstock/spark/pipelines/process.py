@@ -1,4 +1,4 @@
-"""Processes that outlive us, told apart from others that got their number later."""
+"""Identifies processes by pid and start time, because a pid may be reused."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def birth_of(pid: int) -> str | None:
-    """When a process was born, as a text that no later process of this number has; None when there is none."""
+    """The start time of a process, as a text that no later process with this pid has; None if there is no such process."""
     try:
         return f"{_boot()}/{_linux_start(pid)}"
     except FileNotFoundError:
@@ -18,7 +18,7 @@ def birth_of(pid: int) -> str | None:
 
 
 def lives(pid: int, birth: str) -> bool:
-    """Whether the process that was born then is still there."""
+    """Whether the process with this start time still exists."""
     return birth_of(pid) == birth
 
 
@@ -28,10 +28,10 @@ def _boot() -> str:
 
 def _linux_start(pid: int) -> str:
     stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    # The name of the program stands in brackets and may hold blanks and brackets itself.
+    # The name of the program is in brackets and may contain blanks and brackets itself.
     fields = stat.rpartition(")")[2].split()
     if fields[0] in "ZX":
-        raise ProcessLookupError(pid)  # dead, and only not yet asked for by its parent
+        raise ProcessLookupError(pid)  # a zombie
     return fields[19]
 
 
@@ -42,7 +42,7 @@ def _birth_by_ps(pid: int) -> str | None:
 
 
 def own_birth() -> str:
-    """Of this process."""
+    """The start time of this process."""
     birth = birth_of(os.getpid())
-    assert birth is not None, "whoever asks is alive"
+    assert birth is not None, "this process exists"
     return birth

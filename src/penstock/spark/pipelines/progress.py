@@ -1,4 +1,4 @@
-"""What Spark says of its batches, as the few numbers that people ask for."""
+"""The progress of a query: the important numbers from Spark's reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class QueryProgress:
-    """One query, asked now and then."""
+    """The progress of one query, polled periodically."""
 
     name: str
     query: StreamingQuery
@@ -31,15 +31,15 @@ class QueryProgress:
 
     @property
     def status(self) -> QueryStatus:
-        """As last heard."""
+        """The last known status."""
         return self._status or QueryStatus(name=self.name, query_id=self._query_id)
 
     def ask(self) -> bool:
-        """Whether there is news."""
+        """Poll; whether there is a new report."""
         last = self.query.lastProgress
         if last is None or last.timestamp == self._seen:
             return False
-        # Each report is many calls to the JVM: the others are asked for only when some were missed. Spark remembers a hundred.
+        # Each report takes many calls to Java: get the others only if some were missed. Spark keeps a hundred.
         missed = self._batch < 0 or last.batchId > self._batch + 1
         for each in self.query.recentProgress if missed else [last]:
             if each.timestamp > self._seen:
@@ -51,7 +51,7 @@ class QueryProgress:
 
 
 def status_of(name: str, progress: Mapping[str, object], rows: int) -> QueryStatus:
-    """The numbers of one report of Spark."""
+    """The numbers of one report."""
     sources = progress.get("sources") or []
     assert isinstance(sources, list)
     lags = [lag_of(source.get("endOffset"), source.get("latestOffset")) for source in sources]
@@ -72,7 +72,7 @@ def status_of(name: str, progress: Mapping[str, object], rows: int) -> QueryStat
 
 
 def lag_of(done: object, latest: object) -> int | None:
-    """Records between two offsets of a source, each ``{topic: {partition: offset}}`` or such a JSON text; None when it is neither."""
+    """Records between two offsets of a source, each ``{topic: {partition: offset}}`` or JSON of it; None for anything else."""
     at, end = _offsets(done), _offsets(latest)
     if at is None or end is None:
         return None

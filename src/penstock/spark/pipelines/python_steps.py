@@ -1,6 +1,6 @@
-"""Steps written in Python: found and checked by their text alone, imported only when the pipeline runs.
+"""Steps in Python: checked without importing them, and imported only when the pipeline runs.
 
-``"steps.py:enrich"`` is a file beside the pipeline's, ``"package.module:enrich"`` what Python can import.
+``"steps.py:enrich"`` is a file in the folder of the pipeline, ``"package.module:enrich"`` a module that Python can import.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def problem_with(text: str, folder: Path) -> str | None:
-    """What is wrong with the name of a function; None when it is there."""
+    """What is wrong with a function; None if it exists and has the right parameters."""
     place, _, function = text.rpartition(":")
     if not place or not function.isidentifier():
         return f'got "{text}", expected "FILE.py:FUNCTION" or "MODULE:FUNCTION"'
@@ -47,7 +47,7 @@ def problem_with(text: str, folder: Path) -> str | None:
 def _problem_with_module(name: str) -> str | None:
     if not all(part.isidentifier() for part in name.split(".")):
         return f'"{name}" is neither a file nor a module; write "FILE.py:FUNCTION" or "MODULE:FUNCTION"'
-    # Only the outermost package: to look further would run its code.
+    # Only the outermost package, because looking further would run its code.
     if importlib.util.find_spec(name.partition(".")[0]) is None:
         return f'module {name} does not exist; install it, or write "FILE.py:FUNCTION" for a file in the same folder'
     return None
@@ -63,7 +63,7 @@ def _problem_with_parameters(function: ast.FunctionDef, place: str) -> str | Non
 
 
 def source_file(text: str, folder: Path) -> Path | None:
-    """The file that a step names; None when it names a module."""
+    """The file of a step; None if it is in a module."""
     place = text.rpartition(":")[0]
     return (folder / place).resolve() if place.endswith(".py") else None
 
@@ -83,7 +83,7 @@ def load(text: str, folder: Path) -> Callable[[DataFrame, SparkSession], DataFra
 
 
 def _imported(source: Path) -> object:
-    # By its own name and with its folder on the path: workers that get the file find the module by the same name.
+    # By its own name and with its folder on the path, because workers import the file by this name.
     if str(source.parent) not in sys.path:
         sys.path.insert(0, str(source.parent))
     known = sys.modules.get(source.stem)

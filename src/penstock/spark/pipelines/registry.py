@@ -1,14 +1,14 @@
-"""What runs and what ran: one JSON file per pipeline in the state folder.
+"""The registry of pipelines that run or ran: one JSON file per pipeline in the state folder.
 
 On disk, in ``$PENSTOCK_STATE_DIR`` or ``$XDG_DATA_HOME/penstock/pipelines`` (``~/.local/share``)::
 
-    NAME.json     the last run: its process, its state, its numbers; replaced as a whole, never written in place
-    NAME.lock     held by the process that runs it, for as long as it lives, however it ends
-    NAME.log      what a detached run says
-    checkpoints/NAME/SINK/    Spark's, unless the pipeline says another place
+    NAME.json     the last run: its process, its state, its numbers; replaced atomically
+    NAME.lock     locked by the process that runs it, until the process ends in any way
+    NAME.log      the output of a detached run
+    checkpoints/NAME/SINK/    Spark's, unless the pipeline sets another place
 
-A run that was killed cannot say so: whoever looks finds the process gone and says it then. A process is known by its number and the
-moment of its birth, so that a number used again is not taken for it.
+A run that was killed cannot record that. A reader finds that its process no longer exists, and shows the run as failed. A process is
+identified by its pid and its start time, because a pid may be reused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.spark.pipelines.process import lives
 
 
 class PipelineState(StrEnum):
-    """How a pipeline stands."""
+    """The state of a run."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -74,48 +74,48 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     updated_at_ms: int = 0
     ended_at_ms: int | None = None
     done: int = 0
-    """Of a pipeline that ends by itself: records so far."""
+    """The number of records so far, of a pipeline that ends by itself."""
     queries: list[QueryStatus] = []
 
     @property
     def rows(self) -> int:
-        """Rows that were read in this run: of several queries, the one that has read most."""
+        """Rows that this run has read: of several queries, the maximum."""
         return max((query.rows for query in self.queries), default=self.done)
 
     @property
     def rows_per_second(self) -> float:
-        """Of the last batches."""
+        """In the last batches."""
         return max((query.rows_per_second for query in self.queries), default=0.0)
 
     @property
     def lag(self) -> int | None:
-        """Records that the query furthest behind has not read."""
+        """The largest lag of its queries."""
         return max((query.lag for query in self.queries if query.lag is not None), default=None)
 
     @property
     def last_batch(self) -> int | None:
-        """The last batch that all have done."""
+        """The last batch that all queries have done."""
         found = [query.batch_id for query in self.queries]
         return None if not found or None in found else min(each for each in found if each is not None)
 
 
 def state_folder(given: str | None, environment: Mapping[str, str]) -> Path:
-    """Where runs are remembered."""
-    told = given or environment.get("PENSTOCK_STATE_DIR")
-    if told:
-        return Path(told).expanduser().absolute()
+    """The folder of the registry."""
+    chosen = given or environment.get("PENSTOCK_STATE_DIR")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
     home = environment.get("XDG_DATA_HOME") or "~/.local/share"
     return Path(home).expanduser().absolute() / "penstock" / "pipelines"
 
 
 class Registry:
-    """The state folder. Reading makes nothing; the first run makes the folder."""
+    """The state folder, which the first run creates."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def save(self, run: Run) -> None:
-        """Replace what is remembered of a pipeline."""
+        """Store a run."""
         self.folder.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=self.folder, prefix=f".{run.name}.")
         try:
@@ -127,9 +127,9 @@ class Registry:
             raise
 
     def load(self, name: str) -> Run:
-        """The last run, as it stands now."""
+        """The last run, with its current state."""
         try:
-            return self._as_it_stands(self._read(self._file(name)))
+            return self._current(self._read(self._file(name)))
         except FileNotFoundError:
             known = [run.name for run in self.all()]
             names = f"; existing pipelines: {', '.join(known)}" if known else ""
@@ -140,9 +140,9 @@ class Registry:
         runs = []
         for path in sorted(self.folder.glob("*.json")) if self.folder.is_dir() else ():
             try:
-                runs.append(self._as_it_stands(self._read(path)))
+                runs.append(self._current(self._read(path)))
             except FileNotFoundError:
-                continue  # forgotten meanwhile
+                continue  # removed in the meantime
             except PipelineError as error:
                 # One damaged file must not hide the others.
                 runs.append(
@@ -151,21 +151,21 @@ class Registry:
         return runs
 
     def forget(self, name: str) -> None:
-        """Remove what is remembered; not its checkpoint."""
+        """Remove the run, but not its checkpoint."""
         run = self.load(name)
         if run.state in ALIVE:
             raise PipelineError(f"Pipeline {name} is running (pid {run.pid}); run penstock pipeline stop {name} first")
-        # One that starts at this moment has its lock already, and has not said so yet.
+        # A run that is starting has its lock already, but is not stored yet.
         with self.running(name):
             for suffix in (".json", ".log", ".lock"):
                 (self.folder / f"{name}{suffix}").unlink(missing_ok=True)
 
     def checkpoint(self, name: str) -> Path:
-        """Where its checkpoints are unless it says another place."""
+        """The default folder of its checkpoints."""
         return self.folder / "checkpoints" / name
 
     def continued_file(self, name: str, file: str, checkpoint: str) -> str | None:
-        """The other file whose checkpoint a run of ``file`` under this name continues from; None when there is none."""
+        """The other file from whose checkpoint a run of ``file`` with this name continues; None if there is none."""
         try:
             last = self.load(name)
         except PipelineError:
@@ -177,15 +177,15 @@ class Registry:
         return last.file if is_begun and os.path.realpath(last.file) != os.path.realpath(file) else None
 
     def log(self, name: str) -> Path:
-        """What Spark says, and a detached run with it."""
+        """The output of Spark, and of a detached run."""
         return self.folder / f"{name}.log"
 
     @contextmanager
     def running(self, name: str) -> Iterator[None]:
-        """Hold a name while its pipeline runs; refuse when another process does."""
+        """Hold the lock of a name while its pipeline runs; refuse if another process holds it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{name}.lock"
-        # Not inherited by Spark's processes, and let go by the system when this one dies.
+        # Spark's processes do not inherit it, and the system releases it when this process ends.
         with path.open("a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -211,7 +211,7 @@ class Registry:
         except msgspec.DecodeError as error:
             raise PipelineError(f"{path} is damaged ({error}); delete it, or move it to another folder") from error
 
-    def _as_it_stands(self, run: Run) -> Run:
+    def _current(self, run: Run) -> Run:
         if run.state not in ALIVE or lives(run.pid, run.birth):
             return run
         reason = f"its process (pid {run.pid}) was killed or crashed"
@@ -221,7 +221,7 @@ class Registry:
 
 
 def _is_there(path: Path, descriptor: int) -> bool:
-    """Whether an open file still is the one of that name."""
+    """Whether an open file is still the one with this name."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""One run of a pipeline in this process: its session, its queries, what is remembered of it, and how it ends.
+"""One run of a pipeline in this process: its session, its queries, its record in the registry, and how it ends.
 
-A run is ``starting`` until its first query runs, then ``running``; it ends ``finished`` (all there was is done), ``stopped`` (somebody said so)
-or ``failed`` with its reason. Told to stop by a signal, it lets the batch at hand end, for a bounded time, before it stops the queries: what
-the batch began would be done again otherwise, though never twice.
+A run is ``starting`` until its first query runs, then ``running``. It ends as ``finished`` (everything is done), ``stopped`` (on request) or
+``failed`` with a reason. After a signal, it lets the current batch finish, for a bounded time, before it stops the queries: otherwise the
+batch would be repeated, although its results are never duplicated.
 """
 
 from __future__ import annotations
@@ -19,11 +19,9 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from penstock.spark.pipelines.builtin import RunContext, RunProgress
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
 from penstock.spark.pipelines.model import STEPS, Pipeline
-from penstock.spark.pipelines.patience import AGAIN_MAX, TOO_SLOW, patiently
-from penstock.spark.pipelines.plan import PipelinePlan, query_name, spark_text
+from penstock.spark.pipelines.plan import AGAIN_MAX, TOO_SLOW, PipelinePlan, patiently, query_name, spark_text
 from penstock.spark.pipelines.preflight import check_folders, check_topics, make_topics, topics_read, topics_written
 from penstock.spark.pipelines.process import own_birth
 from penstock.spark.pipelines.progress import QueryProgress
@@ -37,58 +35,64 @@ if TYPE_CHECKING:
 
 ASK_INTERVAL_S: Final = 0.5
 STOP_GRACE_S: Final = 60.0
-"""How long a batch may go on after a stop was asked for."""
-
-
+"""How long a batch may continue after a stop was requested."""
 START_TURN_S: Final = 30.0
-"""How long a query may take to begin before the next one is started beside it."""
+"""How long a query may take to start before the next one is started too."""
 DATA_LOSS: Final = "failOnDataLoss"
-"""The option that every error about lost records names."""
+"""The option that all errors about lost records mention."""
 
 
 class StopSignal(BaseException):
-    """A signal that ends the run while it waits for nothing that could be stopped gently."""
+    """A signal ends the run while no query could be stopped gracefully."""
+
+
+class RunProgress(Protocol):
+    """The progress of a pipeline that ends by itself."""
+
+    def advance(self, amount: int = 1, note: str = "") -> None:
+        """``amount`` more records are done; ``note`` describes the current work."""
+        ...
 
 
 class Screen(Protocol):
-    """Where a run shows what it does; the command line's."""
+    """The output of a run: the terminal of the command line."""
 
     def show(self, run: Run) -> None:
-        """There is news of the run's numbers."""
+        """Show the new numbers of the run."""
         ...
 
     def clear(self) -> None:
-        """Something else is about to be written."""
+        """End the line of progress, because other output follows."""
         ...
 
     def progress(self, what: str, total: int | None) -> RunProgress:
-        """Of a pipeline that ends."""
+        """Show the progress of a pipeline that ends by itself."""
         ...
 
     def emit(self, rows: Sequence[Mapping[str, object]], columns: Sequence[str], nothing: str) -> None:
-        """Results."""
+        """Print results."""
         ...
 
     def note(self, text: str) -> None:
-        """For people."""
+        """Print a message for people."""
         ...
 
     def stopping(self) -> None:
-        """A stop was asked for. Called in a signal handler."""
+        """Confirm a request to stop. Called in a signal handler."""
         ...
 
     def need_answer(self) -> None:
-        """Raise when nobody is there to ask."""
+        """Raise if there is no terminal to ask on."""
         ...
 
     def confirm(self, question: str) -> bool:
-        """Ask; raise when nobody is there."""
+        """Ask; raise if there is no terminal."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """How a run was asked for."""
+    """The settings of a run."""
 
     name: str
     kind: str
@@ -106,7 +110,7 @@ class RunSettings:
 
 @dataclass(slots=True)
 class _Started:
-    """A query that can be begun again, from its checkpoint."""
+    """A query that can be restarted from its checkpoint."""
 
     name: str
     writer: DataStreamWriter
@@ -114,7 +118,7 @@ class _Started:
 
 
 class Execution:
-    """The :class:`~penstock.spark.pipelines.builtin.RunContext` of a run, and its life."""
+    """A run, with what a pipeline needs: the session, the broker, queries and output."""
 
     def __init__(
         self,
@@ -149,30 +153,34 @@ class Execution:
 
     @property
     def name(self) -> str:
+        """The pipeline's name, by default the kind and what it works on."""
         return self._settings.name
 
     @property
     def bootstrap(self) -> str:
+        """The brokers to connect to first."""
         return self._settings.bootstrap
 
     @property
     def rate(self) -> int | None:
+        """The maximum of records per batch (``maxOffsetsPerTrigger``), if it is set."""
         return self._settings.rate
 
     @property
     def checkpoint(self) -> str:
+        """The folder with the checkpoints of all queries."""
         return self._settings.checkpoint or str(self._registry.checkpoint(self._settings.name))
 
     @property
     def reaches_broker(self) -> bool:
-        """Whether the driver is here, so that a broker which it reaches can be reached from here."""
+        """Whether the driver runs in this process, so that this process reaches the broker too. Not with Spark Connect."""
         return not self._settings.master.startswith("sc://")
 
     def execute(self, work: Callable[[Execution], None]) -> Run:
-        """Do the work and remember how it went; raises what made it fail."""
+        """Do the work and record the result; raises its error."""
         self._check_checkpoint()
         with self._registry.running(self.name), self._signals():
-            self._remember(state=PipelineState.STARTING)
+            self._record(state=PipelineState.STARTING)
             try:
                 work(self)
             except StopSignal:
@@ -190,20 +198,22 @@ class Execution:
             return self._run
 
     def spark(self) -> SparkSession:
+        """The session, started at first use, which takes seconds: check arguments before."""
         if self._spark is None:
             self._screen.note("starting Spark...")
             self._spark = self._make_session(self._settings)
-            # Spark puts a handler of its own in place of ours.
+            # Spark replaces the signal handlers.
             self._take_signals()
         return self._spark
 
     def close(self) -> None:
-        """Stop the session, when this run made one."""
+        """Stop the session of this run."""
         if self._spark is not None:
             self._spark.stop()
             self._spark = None
 
     def read_stream(self, options: Mapping[str, object]) -> DataFrame:
+        """``readStream.format("penstock")`` with the brokers, the rate, and these options."""
         given = {"kafka.bootstrap.servers": self.bootstrap}
         if self.rate is not None:
             given["maxOffsetsPerTrigger"] = str(self.rate)
@@ -211,6 +221,10 @@ class Execution:
         return self.spark().readStream.format("penstock").options(**given).load()
 
     def start(self, writer: DataStreamWriter, suffix: str = "") -> StreamingQuery:
+        """Start a query with its name, the trigger, and its own checkpoint below ``checkpoint``.
+
+        ``suffix`` distinguishes several queries of one pipeline, and must be the same in every run.
+        """
         trigger = self._settings.trigger
         if trigger.once:
             writer = writer.trigger(availableNow=True)
@@ -221,50 +235,56 @@ class Execution:
         started = _Started(suffix or "query", writer)
         query = self._begin(started)
         self._started[str(query.id)] = started
-        # Each query starts Python programs for its source and its sink, and Spark gives each ten seconds: not all at once.
-        _wait(lambda: not query.isActive or query.lastProgress is not None or _is_past_beginning(query), START_TURN_S)
+        # Each query starts Python programs for its source and its sink, and Spark allows each ten seconds: not all at once.
+        _wait(lambda: not query.isActive or query.lastProgress is not None or _is_past_start(query), START_TURN_S)
         return query
 
     def follow(self, queries: Sequence[StreamingQuery]) -> None:
+        """Show progress until all queries have ended, or stop them on request; raises the error of a query."""
         named = [(self._started.get(str(query.id)), query) for query in queries]
         self._followers = [
             QueryProgress(started.name if started else str(query.name), query) for started, query in named
         ]
         self._following = True
         try:
-            self._remember(state=PipelineState.RUNNING)
+            self._record(state=PipelineState.RUNNING)
             while not self._stop.is_set():
                 self._ask()
-                # Asked for before failures are: one that failed was active, or has its failure by now.
+                # Before failures are checked: a query that fails later is still active here.
                 active = any(follower.query.isActive for follower in self._followers)
-                if not self._begin_again_or_raise() and not active:
+                if not self._restart_or_raise() and not active:
                     break
                 self._stop.wait(ASK_INTERVAL_S)
             if self._stop.is_set():
-                self._remember(state=PipelineState.STOPPING)
+                self._record(state=PipelineState.STOPPING)
         finally:
             _stop_gently([follower.query for follower in self._followers], self._hurry)
             self._ask()
             self._following = False
             self._screen.clear()
-        # The last batch may have failed while it was waited for.
-        self._begin_again_or_raise()
+        # The last batch may have failed while it was finishing.
+        self._restart_or_raise()
 
     def progress(self, what: str, total: int | None = None) -> RunProgress:
-        self._remember(state=PipelineState.RUNNING)
-        return _Remembered(self._screen.progress(what, total), self._count)
+        """Show the progress of a pipeline that ends by itself, also in ``penstock pipeline status``."""
+        self._record(state=PipelineState.RUNNING)
+        return _CountedProgress(self._screen.progress(what, total), self._count)
 
     def emit(self, rows: Sequence[Mapping[str, object]], columns: Sequence[str], *, nothing: str = "") -> None:
+        """Print the result: a table of ``columns``, or JSON with everything. ``nothing`` is printed if there are no rows."""
         self._screen.emit(rows, columns, nothing)
 
     def note(self, text: str) -> None:
+        """Print a message for people."""
         self._screen.clear()
         self._screen.note(text)
 
     def need_answer(self) -> None:
+        """Raise before long work what ``confirm`` would raise after it: there is no terminal to ask on."""
         self._screen.need_answer()
 
     def confirm(self, question: str) -> bool:
+        """Ask before what cannot be undone; always true with ``--yes``."""
         return self._screen.confirm(question)
 
     def _check_checkpoint(self) -> None:
@@ -278,17 +298,17 @@ class Execution:
     def _ask(self) -> None:
         news = [follower.ask() for follower in self._followers]
         if any(news):
-            self._remember(queries=[follower.status for follower in self._followers])
+            self._record(queries=[follower.status for follower in self._followers])
             self._screen.show(self._run)
 
     def _count(self, amount: int) -> None:
         before = self._run
         self._run = msgspec.structs.replace(before, done=before.done + amount)
         if now_ms() - before.updated_at_ms >= 1_000:
-            self._remember()
+            self._record()
 
-    def _begin_again_or_raise(self) -> bool:
-        """A query that failed ends the run, unless Spark only could not start Python in time: then it begins again (true)."""
+    def _restart_or_raise(self) -> bool:
+        """End the run if a query failed, unless Python only started too slowly: then restart the query (true)."""
         begun = False
         for follower in self._followers:
             error = follower.query.exception()
@@ -305,31 +325,31 @@ class Execution:
         return begun
 
     def _begin(self, started: _Started) -> StreamingQuery:
-        # A server of Spark Connect plans the query before it answers, with Python programs that may be too slow.
+        # A Spark Connect server plans the query before it answers, with Python programs that may start too slowly.
         return patiently(started.writer.start, lambda error: self._note_busy(started, error))
 
     def _note_busy(self, started: _Started, error: BaseException) -> None:
         self.note(f"{started.name}: {_reason(error)} This machine is busy; the query is restarted.")
 
     def _advice(self, reason: str) -> str:
-        """What an option of Spark's source is called in a pipeline; the source itself does not know that it is in one."""
+        """How to set the option of Spark's source in a pipeline, which the source itself does not know."""
         if DATA_LOSS not in reason:
             return ""
         if self._settings.kind == "archive":
             return " For an archive, this option is --skip-lost."
-        told = forget = ""
+        in_file = forget = ""
         if self._settings.kind == STEPS:
-            told = f' In a pipeline file, write options = {{ {DATA_LOSS} = "false" }} in [source].'
+            in_file = f' In a pipeline file, write options = {{ {DATA_LOSS} = "false" }} in [source].'
         if not self._settings.checkpoint:
             forget = f" (penstock pipeline forget {self.name} --checkpoint does)"
-        return f"{told} Or start over: remove the checkpoint {self.checkpoint}{forget}."
+        return f"{in_file} Or start over: remove the checkpoint {self.checkpoint}{forget}."
 
-    def _remember(self, **changes: object) -> None:
+    def _record(self, **changes: object) -> None:
         self._run = msgspec.structs.replace(self._run, updated_at_ms=now_ms(), **changes)
         self._registry.save(self._run)
 
     def _end(self, state: PipelineState, reason: str = "") -> None:
-        self._remember(state=state, reason=reason, ended_at_ms=now_ms())
+        self._record(state=state, reason=reason, ended_at_ms=now_ms())
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -346,11 +366,11 @@ class Execution:
 
     def _take_signals(self) -> None:
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, self._told)
-            signal.signal(signal.SIGINT, self._told)
+            signal.signal(signal.SIGTERM, self._on_signal)
+            signal.signal(signal.SIGINT, self._on_signal)
 
-    def _told(self, number: int, frame: FrameType | None) -> None:
-        """The first signal lets the batch end, the second does not, the third waits for nothing."""
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """The first signal lets the current batch finish, the second does not, the third ends at once."""
         del frame
         if not self._following or self._hurry.is_set():
             self._stop_once()
@@ -365,8 +385,8 @@ class Execution:
             self._screen.stopping()
 
 
-class _Remembered:
-    """Progress that is shown and remembered."""
+class _CountedProgress:
+    """Progress that is shown and recorded."""
 
     def __init__(self, shown: RunProgress, count: Callable[[int], None]) -> None:
         self._shown = shown
@@ -377,8 +397,8 @@ class _Remembered:
         self._count(amount)
 
 
-def run_file(pipeline: Pipeline, context: RunContext) -> None:
-    """The work of a pipeline whose file, or whose built-in, says all of it."""
+def run_file(pipeline: Pipeline, context: Execution) -> None:
+    """Run a pipeline from a file, or from a built-in that makes one."""
     written = topics_written(pipeline)
     if context.reaches_broker:
         check_topics(context.bootstrap, topics_read(pipeline), written)
@@ -387,13 +407,13 @@ def run_file(pipeline: Pipeline, context: RunContext) -> None:
     plan.build()
     outputs = list(plan.outputs())
     if context.reaches_broker:
-        # Not before Spark has understood all of it.
+        # Only after Spark has analyzed the whole pipeline.
         for text in make_topics(context.bootstrap, written):
             context.note(text)
     queries: list[StreamingQuery] = []
     try:
         for output in outputs:
-            with plan.blaming(output.path, "source", about=f"sink {output.name}"):
+            with plan.located(output.path, "source", about=f"sink {output.name}"):
                 queries.append(context.start(output.writer, output.name))
     except BaseException:
         for query in queries:
@@ -403,10 +423,10 @@ def run_file(pipeline: Pipeline, context: RunContext) -> None:
 
 
 def session_for(name: str, master: str, conf: Mapping[str, object]) -> SparkSession:
-    """A session for a pipeline. A file must mean the same on every machine: days and hours of windows are UTC's."""
+    """A session for a pipeline, with UTC for the days and hours of windows: a file must mean the same on every machine."""
     from penstock.spark import session
 
-    # Spark's bar of stages would be written over our own line.
+    # Spark's progress bar would overwrite ours.
     settings = {"spark.sql.session.timeZone": "UTC", "spark.ui.showConsoleProgress": False}
     return session(name, master, **{**settings, **conf})
 
@@ -417,7 +437,7 @@ def session_of(settings: RunSettings) -> SparkSession:
 
 
 def _stop_gently(queries: Sequence[StreamingQuery], hurry: threading.Event) -> None:
-    """Stop each when its batch has ended, or when that takes too long: then Spark does the batch again next time."""
+    """Stop each query when its batch has ended. If that takes too long, Spark repeats the batch in the next run."""
     deadline = time.monotonic() + STOP_GRACE_S
     for query in queries:
         batch = _batch_of(query)
@@ -440,7 +460,7 @@ def _wait(holds: Callable[[], bool], seconds: float) -> None:
         pause.wait(0.1)
 
 
-def _is_past_beginning(query: StreamingQuery) -> bool:
+def _is_past_start(query: StreamingQuery) -> bool:
     return not str(query.status["message"]).startswith(("Initializing", "Starting"))
 
 
@@ -450,7 +470,7 @@ def _batch_of(query: StreamingQuery) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """Why a run failed, for people. Its own errors say it already; what Spark says is cut to what it means."""
+    """Why a run failed. Errors of Spark are shortened to the useful part."""
     text = str(error).strip()
     if isinstance(error, PipelineError) or not type(error).__module__.startswith(("pyspark", "py4j")):
         return text or type(error).__name__

@@ -1,4 +1,4 @@
-"""Sinks in Spark: a writer for each kind, not yet started."""
+"""Sinks in Spark: a writer for each kind."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 RECORD_COLUMNS: Final = frozenset({"key", "value", "headers"})
-"""Rows with no other columns than these are records already."""
+"""Rows with only these columns are records."""
 
 
 def writer_of(frame: DataFrame, sink: SinkTable, bootstrap: str, *, query_name: str) -> DataStreamWriter:
-    """The writer of one sink; ``query_name`` is what its query will be called."""
+    """The writer of one sink. ``query_name`` is the name of its query."""
     if not frame.isStreaming:
         raise PipelineUsageError(
             f"{sink.from_} is not a stream, because all its sources are static; remove static from one source"
@@ -36,14 +36,14 @@ def writer_of(frame: DataFrame, sink: SinkTable, bootstrap: str, *, query_name: 
 
 
 def topic_writer(frame: DataFrame, topic: str, bootstrap: str) -> DataStreamWriter:
-    """Rows with the columns of a record, to a topic."""
+    """A writer of records to a topic."""
     return frame.writeStream.format("penstock").option("kafka.bootstrap.servers", bootstrap).option("topic", topic)
 
 
 def as_records(frame: DataFrame, sink: SinkTable) -> DataFrame:
-    """Rows as records: by the sink's expressions; else as they are when they are records; else as JSON.
+    """Rows as records: by the sink's expressions, else unchanged if they are records, else as JSON.
 
-    In the JSON of ``SELECT *`` the record's own columns (``_offset`` and so on) would be noise; the key stays a key.
+    JSON does not include the columns of the record (``_offset`` and so on), and ``_key`` becomes the key.
     """
     from pyspark.sql import functions as f
 
@@ -75,7 +75,7 @@ def _any_mode_writer(
 ) -> DataStreamWriter:
     if sink.mode is Mode.APPEND:
         return topic_writer(frame, sink.topic, bootstrap)
-    # Spark lets a sink written in Python have append mode only; a function of each batch may have all three.
+    # Spark allows only append mode for sinks in Python, but all three for a function of each batch.
     from penstock.spark.sink.each_batch import each_batch
 
     given = {**options, "kafka.bootstrap.servers": bootstrap, "topic": sink.topic}

@@ -1,7 +1,7 @@
-"""What can be said of a query without Spark: whether it is one at all, and which views it reads.
+"""Checks a query without Spark: whether it is a query, and which views it reads.
 
-Not a parser: it looks at words, so that the usual slips are told with their line before Spark has started. What it does not
-understand it leaves to Spark.
+This is not a parser. It examines words, in order to report common mistakes with their line before Spark has started. It leaves everything
+else to Spark.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Token:
 
     @property
     def upper(self) -> str:
-        """A word as keywords are compared; nothing for what is none."""
+        """A word in upper case, to compare it with keywords; empty for other tokens."""
         return self.text.upper() if self.kind == "word" else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Slip:
-    """Something wrong in a query: the line in it, from 0, and a sentence."""
+    """A mistake in a query: the line in it, from 0, and a sentence."""
 
     line: int
     text: str
@@ -63,7 +63,7 @@ def tokens_of(sql: str) -> Iterator[Token]:
 
 
 def slips_of(sql: str) -> list[Slip]:
-    """What is certainly wrong with a query."""
+    """The certain mistakes in a query."""
     tokens = list(tokens_of(sql))
     if not tokens:
         return [Slip(0, "the query is empty; write SELECT ... FROM ...")]
@@ -99,7 +99,7 @@ def _brackets(tokens: list[Token]) -> Iterator[Slip]:
 
 
 def views_read(sql: str) -> list[tuple[str, int]]:
-    """The names that follow FROM and JOIN, with their lines from 0; without those that the query makes itself."""
+    """The names after FROM and JOIN, with their lines from 0, without those that the query defines itself."""
     tokens = list(tokens_of(sql))
     own = {name.lower() for name in _own_names(tokens)}
     found: list[tuple[str, int]] = []
@@ -131,7 +131,7 @@ def _name_at(tokens: list[Token], index: int) -> str | None:
         return token.text[1:-1].replace("``", "`")
     if token.kind != "word" or token.upper in _NOT_NAMES or (after is not None and after.text == "("):
         return None
-    # orders-eu without backquotes: told whole, so that the error can say how it is written.
+    # orders-eu without backquotes: return the whole name, so that the error can show how to write it.
     name, end = token.text, token.end
     for further in tokens[index + 1 :]:
         if further.start != end or not (further.text in ("-", ".") or further.kind in ("word", "number")):

@@ -1,8 +1,8 @@
-"""Sources in Spark: read as a stream or once, their JSON values typed, late rows told from others.
+"""Sources in Spark: read as a stream or once, with typed JSON values and a watermark.
 
-With a ``schema``, a source has the JSON's fields as columns and, behind them, the record's own with an underscore: ``_key``, ``_topic``,
-``_partition``, ``_offset``, ``_timestamp``, ``_headers`` when asked for, and ``_corrupt``: the whole value when it is not JSON or does not
-fit. Fields that a value lacks are null; fields that the schema lacks are dropped. Without a schema, its columns are those of
+With a ``schema``, the columns of a source are the fields of the JSON value, followed by those of the record with an underscore: ``_key``,
+``_topic``, ``_partition``, ``_offset``, ``_timestamp``, optionally ``_headers``, and ``_corrupt``, the whole value if it is not JSON or does
+not match. Fields that a value lacks are null; fields that the schema lacks are dropped. Without a schema, the columns are those of
 ``format("penstock")``.
 """
 
@@ -23,7 +23,7 @@ _PARSING: Final = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "
 
 
 def source_options(source: SourceTable) -> dict[str, str]:
-    """A source's options as ``format("penstock")`` takes them."""
+    """The options of a source for ``format("penstock")``."""
     options: dict[str, str] = {}
     if source.table is not None:
         options["table"] = source.table
@@ -39,7 +39,7 @@ def source_options(source: SourceTable) -> dict[str, str]:
 
 
 def read(spark: SparkSession, source: SourceTable, bootstrap: str, rate: int | None) -> DataFrame:
-    """The rows as they come."""
+    """The rows as they are read."""
     if source.lake is not None:
         return _read_lake(spark, source)
     options = {"kafka.bootstrap.servers": bootstrap}
@@ -65,7 +65,7 @@ def _read_lake(spark: SparkSession, source: SourceTable) -> DataFrame:
 
 
 def typed(frame: DataFrame, source: SourceTable) -> DataFrame:
-    """The rows as steps see them."""
+    """The rows for steps."""
     if source.schema:
         frame = _with_json_columns(frame, source)
     if source.watermark:
@@ -74,7 +74,7 @@ def typed(frame: DataFrame, source: SourceTable) -> DataFrame:
 
 
 def bad_records(frame: DataFrame, source: SourceTable) -> DataFrame:
-    """The values that do not fit, as they came, with where they came from in their headers: rows for a topic."""
+    """The values that do not match, unchanged, with their origin in headers, as rows for a topic."""
     from pyspark.sql import functions as f
 
     names = {"original_topic": "topic", "original_partition": "partition", "original_offset": "offset"}
@@ -84,7 +84,7 @@ def bad_records(frame: DataFrame, source: SourceTable) -> DataFrame:
 
 
 def bad_topic(source: SourceTable) -> str:
-    """Where they go."""
+    """The topic for the values that do not match."""
     topics = topics_of(source)
     return source.dead_letters or f"{topics[0] if topics else 'records'}.bad"
 
@@ -94,11 +94,11 @@ def _time_column(source: SourceTable) -> str:
 
 
 class _Parser:
-    """Makes the fields of one source's values. They are ``_json``, and ``_bad`` is the value where it is not one object of JSON that fits.
+    """Parses the values of one source. ``_json`` has the fields, and ``_bad`` is the value if it is not one JSON object that matches.
 
-    Spark's parser stops behind the first value, whatever follows it, puts a sign of its own for bytes that are no text, and its VARIANT refuses
-    a key that stands twice. As the first of two in a list in an object, a value must be followed by the second; and since nobody knows the ``mark``
-    that is the key of both, no value can be written that goes on after its end as we do.
+    Spark's parser ignores everything after the first value and replaces invalid UTF-8, and its VARIANT refuses duplicate keys. So the value
+    is embedded as the first of two items in a list in an object: then it must be followed by the second item. The key of both contains a
+    random ``mark``, so no value can imitate the end.
     """
 
     def __init__(self, source: SourceTable) -> None:
@@ -107,23 +107,22 @@ class _Parser:
         assert source.schema, "asked for only then"
         self._on_bad = source.on_bad
         self.mark: Final = uuid4().hex[:16]
-        # By itself, so that what Spark finds wrong with it is said of what stands in the file.
+        # Parsed separately, so that Spark's errors refer to the text in the file.
         fields = StructType.fromDDL(source.schema)
         assert isinstance(fields, StructType), "that is what a list of fields is"
         pair = ArrayType(StructType([*fields, StructField(self.mark, BooleanType())]))
         self._schema = StructType([StructField(self.mark, pair), StructField(CORRUPT, StringType())])
 
     def is_bad(self) -> Column:
-        """Whether a value is there and does not fit."""
+        """Whether there is a value that does not match."""
         from pyspark.sql import functions as f
 
         return f.exists(f.array(self._parsed()), self._does_not_fit)
 
     def rows(self) -> Column:
-        """A list of the one row that is made of a record; of none, when it does not fit and is put aside.
+        """A list with the row for a record, empty if the value does not match and is written elsewhere.
 
-        What is made of a list is made once, whatever is asked of it later: of a mere column each mention, and each filter that Spark moves before
-        it, would parse the value again.
+        A list is computed once. With a plain column, each reference, and each filter that Spark moves before it, would parse the value again.
         """
         from pyspark.sql import functions as f
 
@@ -133,7 +132,7 @@ class _Parser:
         return rows
 
     def _parsed(self) -> Column:
-        """Null when the value is, or is no text."""
+        """Null if the value is null or not text."""
         from pyspark.sql import functions as f
 
         text = f.col("value").cast("string")
@@ -156,7 +155,7 @@ class _Parser:
     def _row(self, parsed: Column) -> Column:
         from pyspark.sql import functions as f
 
-        # As text it must be text, or no reader of a lake can read it.
+        # It must be valid text, or no reader of a lake can read it.
         bad = f.when(self._does_not_fit(parsed), f.make_valid_utf8(f.col("value").cast("string")))
         if self._on_bad is OnBad.FAIL:
             place = f.concat_ws("", f.col("topic"), f.lit("/"), f.col("partition"), f.lit("@"), f.col("offset"))

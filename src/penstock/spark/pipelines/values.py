@@ -1,4 +1,4 @@
-"""The small languages inside a file's texts: durations, triggers, where a topic is read from, schemas. ValueError says what to write."""
+"""Parses the texts in a file: durations, triggers, start positions, schemas. A ValueError describes what to write."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Final
 
+import msgspec
+
 CORRUPT: Final = "_corrupt"
-"""The column with the whole of a value that does not fit its schema."""
+"""The column with the whole value if it does not match its schema."""
 RECORD_COLUMNS: Final = ("key", "topic", "partition", "offset", "timestamp", "headers")
-"""A record's own columns, which stand behind the fields of its JSON with an underscore; headers only when asked for."""
+"""The columns of a record, which follow the fields of its JSON value, with an underscore; headers are optional."""
 _DURATION: Final = re.compile(
     r"(\d+)\s*(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)", re.IGNORECASE
 )
@@ -31,7 +33,7 @@ _ONCE: Final = ("once", "available-now", "available now", "availablenow")
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """When batches run: ``once`` reads what is there and ends; otherwise every so often, 0 one after the other."""
+    """When batches run: ``once`` reads the existing records and ends; otherwise at this interval, 0 without pauses."""
 
     once: bool = False
     every_ms: int = 0
@@ -48,7 +50,7 @@ def duration_ms(text: str) -> int:
 
 
 def interval_of(text: str) -> str:
-    """A duration as Spark reads it."""
+    """A duration for Spark."""
     return f"{duration_ms(text)} milliseconds"
 
 
@@ -65,7 +67,7 @@ def trigger_of(text: str) -> Trigger:
 
 
 def start_options(start: str | Mapping[str, Mapping[str, int]]) -> dict[str, str]:
-    """The options of the source that say where its first run begins."""
+    """The options of the source for the start of its first run."""
     if isinstance(start, Mapping):
         return {"startingOffsets": json.dumps(start)}
     text = start.strip()
@@ -79,17 +81,15 @@ def start_options(start: str | Mapping[str, Mapping[str, int]]) -> dict[str, str
 
 def _offsets(text: str) -> dict[str, dict[str, int]]:
     try:
-        found = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(f'The offsets are not JSON ({error.msg}); write {{"orders": {{"0": 42}}}}') from None
-    for partitions in found.values():
-        if not isinstance(partitions, dict) or not all(type(offset) is int for offset in partitions.values()):
-            raise ValueError('The offsets must be numbers by topic and partition; write {"orders": {"0": 42}}')
-    return {str(topic): dict(partitions) for topic, partitions in found.items()}
+        return msgspec.json.decode(text, type=dict[str, dict[str, int]])
+    except msgspec.ValidationError:
+        raise ValueError('The offsets must be numbers by topic and partition; write {"orders": {"0": 42}}') from None
+    except msgspec.DecodeError as error:
+        raise ValueError(f'The offsets are not JSON ({error}); write {{"orders": {{"0": 42}}}}') from None
 
 
 def moment_ms(text: str, wanted: str = 'a time such as "2026-03-01T12:00:00Z", or a date such as "2026-03-01"') -> int:
-    """Milliseconds since 1970 of a date (midnight, UTC) or of a time that says its zone. ``wanted``: all that may stand there."""
+    """Milliseconds since 1970 of a date (midnight, UTC) or of a time with a zone. ``wanted`` lists all valid forms."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -102,7 +102,7 @@ def moment_ms(text: str, wanted: str = 'a time such as "2026-03-01T12:00:00Z", o
 
 
 def check_schema(text: str) -> None:
-    """The fields of a JSON value, as far as they can be checked without Spark: each has a name of its own and a type that exists."""
+    """Check the fields of a JSON value as far as possible without Spark: each has a unique name and a type that exists."""
     names: set[str] = set()
     for part in _fields(text):
         if not part.strip():
@@ -127,7 +127,7 @@ def check_schema(text: str) -> None:
                 else "use one of Spark's types, such as STRING, INT, DOUBLE or TIMESTAMP"
             )
             raise ValueError(f"{found[1]} has the unknown type {found[2]}; {meant}")
-        # Spark does not tell capitals apart.
+        # Spark ignores the case of names.
         name = found[1].strip("`").lower()
         if name in names:
             raise ValueError(f"{found[1]} appears twice; name each field once (upper and lower case are the same)")
@@ -140,7 +140,7 @@ def check_schema(text: str) -> None:
 
 
 def _fields(text: str) -> list[str]:
-    """The parts between commas that stand in no brackets and no quotes."""
+    """The parts between commas outside of brackets and quotes."""
     parts, depth, start, quote = [], 0, 0, ""
     for at, character in enumerate(text):
         if quote:

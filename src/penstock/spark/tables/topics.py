@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from penstock.client import Admin, At, RequestRefused, list_offsets, watermarks
 from penstock.client.discovery import NoHttpListener
-from penstock.client.numbers import Numbers
+from penstock.client.status import StatusClient
 from penstock.spark.errors import OptionError
 from penstock.spark.schema import columns_of
 from penstock.spark.tables.options import SELECTS_TOPICS
@@ -136,7 +136,7 @@ def _stats(options: TableOptions, topics: Iterable[str]) -> dict[str, TopicStats
         address = options.http()
     except NoHttpListener:
         return found
-    with Numbers(address) as client:
+    with StatusClient(address) as client:
         for topic in topics:
             try:
                 found[topic] = client.topic(topic)

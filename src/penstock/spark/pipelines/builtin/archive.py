@@ -1,8 +1,8 @@
-"""``penstock pipeline archive``: topics into a lake, each record once, and with ``--tier`` out of the broker.
+"""``penstock pipeline archive``: copies topics to a lake, each record once, and with ``--tier`` removes them from the broker.
 
-Every batch is one commit of the lake that remembers the query and the batch; then the group ``penstock.archive.<name>`` commits what the lake has. So a
-kill at any moment loses nothing and doubles nothing, and the group's lag is what is not archived yet. With a tier the broker keeps a segment until
-that group says that all of it is archived, and ``format("penstock")`` reads the rest from the lake.
+Every batch is one commit of the lake that stores the query and the batch. Then the group ``penstock.archive.<name>`` commits what the lake
+has. So a crash loses and duplicates nothing, and the group's lag is the number of records to archive. With a tier, the broker keeps a
+segment until the group has committed all of it, and ``format("penstock")`` reads the rest from the lake.
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Final
 
 from penstock.spark.lake.formats import LakeError, LakeFormat
-from penstock.spark.pipelines.builtin import Arguments, Builtin, RunContext, WrongArgument, argument, option, understood
+from penstock.spark.pipelines.builtin import Arguments, Builtin, WrongArgument, argument, option, understood
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
 from penstock.spark.pipelines.preflight import check_topics
 from penstock.spark.pipelines.values import duration_ms
 
 if TYPE_CHECKING:
     from penstock.spark.lake.archiving import Start
+    from penstock.spark.pipelines.run import Execution
 
 GROUP_PREFIX: Final = "penstock.archive."
 BATCH_OFFSETS: Final = 5_000_000
-"""Of one batch, unless told: what a crash makes Spark do again."""
+"""The default size of a batch, which Spark repeats after a crash."""
 
 
 class ArchiveArguments(Arguments, frozen=True):
-    """What ``archive`` is told."""
+    """The arguments of ``archive``."""
 
     topics: Annotated[tuple[str, ...], argument("TOPIC...", "The topics to archive.")]
     to: Annotated[str, option("The lake: a folder or a URI.", metavar="PATH")]
@@ -46,12 +47,12 @@ class ArchiveArguments(Arguments, frozen=True):
     ] = ()
 
 
-def run(arguments: ArchiveArguments, context: RunContext) -> None:
+def run(arguments: ArchiveArguments, context: Execution) -> None:
     """Copy topics to a lake, by topic and day, each record exactly once, across any crash.
 
-    It goes on where it stopped. How far it is shows as the lag of the group penstock.archive.NAME. Read the lake with what reads its format, or with
-    spark.read.format("penstock-lake"). With --tier the broker drops archived records beyond --local-retention, never others: while the archive does not run,
-    the broker's disk grows. Then format("penstock") reads old offsets from the lake and new ones from the broker.
+    It continues where it stopped. The lag of the group penstock.archive.NAME shows its progress. Read the lake with any program for its format, or
+    with spark.read.format("penstock-lake"). With --tier, the broker deletes archived records after --local-retention, and no others: while the archive
+    does not run, the broker's disk fills. Then format("penstock") reads old offsets from the lake and new ones from the broker.
     """
     options = _checked(arguments)
     group = GROUP_PREFIX + context.name
@@ -79,8 +80,8 @@ def run(arguments: ArchiveArguments, context: RunContext) -> None:
     context.follow([context.start(writer)])
 
 
-def _prepare(arguments: ArchiveArguments, context: RunContext, options: dict[str, str], group: str) -> Start:
-    """All that is done before Spark starts: the lake, the group, the tier."""
+def _prepare(arguments: ArchiveArguments, context: Execution, options: dict[str, str], group: str) -> Start:
+    """Prepare the lake, the group and the tier, before Spark starts."""
     from penstock.client import Cluster
     from penstock.spark.lake import archiving
     from penstock.spark.lake.datasource import lake_of
@@ -108,13 +109,13 @@ def _checked(arguments: ArchiveArguments) -> dict[str, str]:
     if arguments.local_retention and not arguments.tier:
         raise PipelineUsageError("archive: --local-retention requires --tier")
     if arguments.catalog and arguments.tier:
-        # A topic's configs say where its tier is, and nothing of catalogs.
+        # A topic's configs contain the location of its tier, but not its catalog.
         raise PipelineUsageError(
             "archive: readers of a tier do not know --catalog: configure the catalog penstock of pyiceberg wherever Spark runs "
             "(PYICEBERG_CATALOG__PENSTOCK__URI), and omit --catalog"
         )
     understood("local_retention", duration_ms, arguments.local_retention or "0s")
-    # A relative path means one place, for Spark's workers too.
+    # A relative path refers to this folder, also for Spark's workers.
     options = {"path": absolute(arguments.to), "lake": arguments.format.value}
     for each in arguments.catalog:
         name, equals, value = each.partition("=")

@@ -1,4 +1,4 @@
-"""What ``dlq-report`` and ``redrive`` share: the dead letters that topics, a state and an SQL condition choose."""
+"""The dead letters that topics, a state and an SQL condition select, for ``dlq-report`` and ``redrive``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from penstock.spark.pipelines.preflight import check_broker
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from penstock.spark.pipelines.builtin import RunContext
+    from penstock.spark.pipelines.run import Execution
 
 
 def letters(
-    context: RunContext,
+    context: Execution,
     *,
     topics: Sequence[str],
     where: str,
@@ -25,9 +25,9 @@ def letters(
     state: str | None = None,
     http: str = "",
 ) -> DataFrame:
-    """These columns of the dead letters that are meant, and those columns that the condition speaks of.
+    """The selected dead letters, with these columns and those in the condition.
 
-    Values are read only when somebody asks for them: Spark does not leave out columns of a source by itself.
+    Others, such as values, are not read: Spark does not omit columns of a source by itself.
     """
     if context.reaches_broker:
         check_broker(context.bootstrap)
@@ -53,7 +53,7 @@ def letters(
         return found
     try:
         found = found.where(where)
-        # With Spark Connect nothing is looked at before somebody asks.
+        # Spark Connect analyzes a query only on demand.
         assert found.columns
     except (AnalysisException, ParseException) as error:
         raise PipelineUsageError(
@@ -64,13 +64,13 @@ def letters(
 
 
 def mentioned(where: str, columns: Collection[str]) -> set[str]:
-    """The columns whose names stand anywhere in a condition, in whatever case: perhaps more than it needs, never less."""
+    """The columns whose names occur in a condition, in any case: possibly more than it needs, never fewer."""
     words = {word.lower() for word in re.findall(r"\w+", where)}
     return {column for column in columns if column.lower() in words}
 
 
 def moment(unix_ms: int | None) -> str | None:
-    """A time for people and programs."""
+    """A time as text."""
     if unix_ms is None:
         return None
     return datetime.fromtimestamp(unix_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""``penstock pipeline dlq-report``: dead letters grouped by topic, group and reason, with how many, from when to when, and one of them."""
+"""``penstock pipeline dlq-report``: dead letters grouped by topic, group and reason, with their number, first and last time, and a sample."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from penstock.text import text_of
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
-    from penstock.spark.pipelines.builtin import RunContext
+    from penstock.spark.pipelines.run import Execution
 
 SAMPLE_BYTES_MAX: Final = 1_024
-"""Of a sample's value; the rest is cut."""
+"""The maximum length of a sample's value."""
 ROWS_MAX: Final = 10_000
 _TABLE: Final = ("topic", "group", "reason", "count", "first_seen", "last_seen", "sample")
 
@@ -29,7 +29,7 @@ class Which(StrEnum):
 
 
 class DlqReportArguments(Arguments, frozen=True, kw_only=True):
-    """What a report is told."""
+    """The arguments of ``dlq-report``."""
 
     topics: Annotated[tuple[str, ...], argument("TOPIC", "Original topics of the dead letters; all by default.")] = ()
     where: Annotated[
@@ -40,11 +40,11 @@ class DlqReportArguments(Arguments, frozen=True, kw_only=True):
     limit: Annotated[int, option("Maximum number of rows, most frequent first.", metavar="N", short="-n")] = 100
 
 
-def run(arguments: DlqReportArguments, context: RunContext) -> None:
+def run(arguments: DlqReportArguments, context: Execution) -> None:
     """Show dead letters, grouped by topic, group and reason.
 
-    The most frequent first, with when the first and the last of them died, and the value of the last one. Give a condition to
-    look closer: --where "reason LIKE '%timeout%' AND died_at > now() - interval 1 day".
+    The most frequent are first, with the times of the first and the last one, and the value of the last one. Use a condition for
+    details: --where "reason LIKE '%timeout%' AND died_at > now() - interval 1 day".
     """
     check(arguments)
     from pyspark.sql import functions as f
@@ -91,7 +91,7 @@ def run(arguments: DlqReportArguments, context: RunContext) -> None:
 
 
 def check(arguments: DlqReportArguments) -> None:
-    """Its number of rows; of the condition only Spark can tell."""
+    """Check the number of rows. Only Spark can check the condition."""
     if not 1 <= arguments.limit <= ROWS_MAX:
         raise WrongArgument("limit", f"{arguments.limit} is not a number from 1 to {ROWS_MAX}")
 
@@ -117,7 +117,7 @@ def _row(row: Row) -> dict[str, object]:
 
 
 def _whole_characters(value: bytes) -> bytes:
-    """Text that was cut inside a character, without the piece of it; what is no text stays as it is."""
+    """Text without an incomplete character at its end. Other bytes are unchanged."""
     for end in range(len(value), max(0, len(value) - 4), -1):
         try:
             value[:end].decode()

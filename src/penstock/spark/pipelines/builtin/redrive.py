@@ -1,8 +1,8 @@
-"""``penstock pipeline redrive``: dead letters that SQL chooses, shown as a plan, then sent back by the broker.
+"""``penstock pipeline redrive``: shows a plan for the dead letters that SQL selects, and lets the broker redrive them.
 
-Spark only chooses. The places of the chosen dead letters go to the broker in bounded pieces, and each move back is the broker's own:
-appended to its topic and finished among the dead letters, both or neither. One that is not open any more is passed over. So whatever dies in
-the middle, the same command goes on with those that are left, and nothing is sent back twice.
+Spark only selects. The positions of the dead letters are sent to the broker in bounded pieces. The broker moves each one atomically: it is
+appended to its topic and finished as a dead letter. One that is no longer open is skipped. So after a crash, the same command continues with
+the rest, and nothing is redriven twice.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
     from penstock.client import QueueAdmin
     from penstock.client.queue_admin import Chosen
-    from penstock.spark.pipelines.builtin import RunContext, RunProgress
+    from penstock.spark.pipelines.run import Execution, RunProgress
 
 CHUNK: Final = 10_000
-"""Dead letters in one request: the most that the broker takes."""
+"""Dead letters in one request: the maximum of the broker."""
 REASONS_MAX: Final = 1_000
 _REASONS_SHOWN: Final = 20
 _TABLE: Final = ("topic", "planned", "redriven", "skipped", "failed")
 _NOT_FOUND: Final = 404
 
 Place = tuple[str, int, int]
-"""Of a dead letter: its dead-letter topic, partition, offset."""
+"""The dead-letter topic, partition and offset of a dead letter."""
 
 
 class RedriveArguments(Arguments, frozen=True, kw_only=True):
-    """What a redrive is told."""
+    """The arguments of ``redrive``."""
 
     topic: Annotated[
         tuple[str, ...],
@@ -58,7 +58,7 @@ class RedriveArguments(Arguments, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class RedriveOutcome:
-    """What is planned for the dead letters of one topic, and what came of it."""
+    """The plan and the result for the dead letters of one topic."""
 
     topic: str
     dead_letter_topic: str
@@ -70,7 +70,7 @@ class RedriveOutcome:
     last_failure: str | None = None
 
     def row(self) -> dict[str, object]:
-        """For people and programs."""
+        """The row of the result."""
         return {
             "topic": self.topic,
             "dead_letter_topic": self.dead_letter_topic,
@@ -82,11 +82,11 @@ class RedriveOutcome:
         }
 
 
-def run(arguments: RedriveArguments, context: RunContext) -> None:
-    """Send dead letters that SQL chooses back to the topic that they came from.
+def run(arguments: RedriveArguments, context: Execution) -> None:
+    """Redrive the dead letters that SQL selects to their original topic.
 
-    Shows what it would do, by reason, and asks. Their attempts begin anew. Interrupted, it can be run again: it goes on with those that
-    are left, and none is sent back twice. For example: --topic orders --where "reason LIKE '%timeout%' AND died_at > now() - interval 1 day".
+    Shows the plan by reason, and asks. Their attempts start from zero. If it is interrupted, run it again: it continues with the rest, and
+    none is redriven twice. For example: --topic orders --where "reason LIKE '%timeout%' AND died_at > now() - interval 1 day".
     """
     check(arguments)
     from penstock.client import QueueAdmin
@@ -97,7 +97,7 @@ def run(arguments: RedriveArguments, context: RunContext) -> None:
             context.emit([], _TABLE, nothing="nothing was redriven")
             return
         if not arguments.dry_run:
-            # Spark takes long to choose them.
+            # Before Spark selects them, which takes long.
             context.need_answer()
         chosen = _chosen(arguments, context, [outcome.topic for outcome in outcomes.values()]).persist()
         try:
@@ -114,7 +114,7 @@ def run(arguments: RedriveArguments, context: RunContext) -> None:
 
 
 def check(arguments: RedriveArguments) -> None:
-    """Its numbers; of the condition only Spark can tell."""
+    """Check the arguments. Only Spark can check the condition."""
     if not 0 <= arguments.rate < float("inf"):
         raise WrongArgument("rate", f"{arguments.rate} is not a number per second, or 0 for no limit")
     if arguments.max is not None and arguments.max < 1:
@@ -123,7 +123,7 @@ def check(arguments: RedriveArguments) -> None:
         raise WrongArgument("topic", "Specify the topic whose dead letters to send back")
 
 
-def _http(arguments: RedriveArguments, context: RunContext) -> str:
+def _http(arguments: RedriveArguments, context: Execution) -> str:
     if arguments.http:
         return arguments.http
     from penstock.client import Cluster
@@ -138,8 +138,8 @@ def _http(arguments: RedriveArguments, context: RunContext) -> str:
             ) from error
 
 
-def _with_dead_letters(admin: QueueAdmin, topics: Iterable[str], context: RunContext) -> dict[str, RedriveOutcome]:
-    """The topics that have any, by their dead-letter topics; asked before Spark is started."""
+def _with_dead_letters(admin: QueueAdmin, topics: Iterable[str], context: Execution) -> dict[str, RedriveOutcome]:
+    """The topics with dead letters, by dead-letter topic, determined before Spark starts."""
     from penstock.client import RequestRefused
     from penstock.client.queue_admin import Wanted
 
@@ -159,7 +159,7 @@ def _with_dead_letters(admin: QueueAdmin, topics: Iterable[str], context: RunCon
     return found
 
 
-def _chosen(arguments: RedriveArguments, context: RunContext, topics: list[str]) -> DataFrame:
+def _chosen(arguments: RedriveArguments, context: Execution, topics: list[str]) -> DataFrame:
     places = ("dlq_topic", "dlq_partition", "dlq_offset")
     found = letters(
         context,
@@ -172,8 +172,8 @@ def _chosen(arguments: RedriveArguments, context: RunContext, topics: list[str])
     return found if arguments.max is None else found.orderBy("died_at", *places).limit(arguments.max)
 
 
-def _plan(chosen: DataFrame, outcomes: dict[str, RedriveOutcome], context: RunContext) -> int:
-    """Count what is chosen by topic and reason, and show it."""
+def _plan(chosen: DataFrame, outcomes: dict[str, RedriveOutcome], context: Execution) -> int:
+    """Count the selected ones by topic and reason, and show the plan."""
     from pyspark.sql import functions as f
 
     for row in chosen.groupBy("dlq_topic").count().collect():
@@ -214,10 +214,10 @@ def _carry_out(
     admin: QueueAdmin,
     chosen: DataFrame,
     outcomes: dict[str, RedriveOutcome],
-    context: RunContext,
+    context: Execution,
     rate_per_second: float,
 ) -> None:
-    """Send them back, a bounded piece at a time, in the order in which they lie."""
+    """Redrive them in bounded pieces, in the order of their positions."""
     progress = context.progress("redriven", sum(outcome.planned for outcome in outcomes.values()))
     places = chosen.select("dlq_topic", "dlq_partition", "dlq_offset").orderBy(
         "dlq_topic", "dlq_partition", "dlq_offset"
@@ -246,12 +246,12 @@ def _send_back(
     outcome.redriven += last.finished
     outcome.failed += last.failed
     outcome.last_failure = last.last_failure or outcome.last_failure
-    # Those that the broker does not count (any more, or when their turn came) were finished by others since they were chosen.
+    # Those that the broker does not count were finished by others since they were selected.
     outcome.skipped += len(chunk) - last.finished - last.failed
 
 
 def by_partition(chunk: Iterable[Place]) -> list[Chosen]:
-    """Places of one dead-letter topic as a request names them."""
+    """Positions in one dead-letter topic, for a request."""
     from penstock.client.queue_admin import Chosen
 
     offsets: dict[int, list[int]] = {}

@@ -1,7 +1,7 @@
-"""``penstock pipeline replay``: a range of old records into a topic, from the broker, from a lake, or from both as one.
+"""``penstock pipeline replay``: copies a range of old records to a topic, from the broker, from a lake, or from both.
 
-What is sent is settled when a replay begins and kept in its checkpoint: the first and the last offset of each partition. Run again after a kill, the same
-command goes on, and every record is in the target once; a replay that ended is forgotten, and the same command is a new one.
+The first and the last offset of each partition are determined at the start and stored in the checkpoint. After a crash, the same command
+continues, and every record is in the target once. After the end of a replay, the same command starts a new one.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
 from penstock.spark.lake.formats import LakeError, LakeFormat
-from penstock.spark.pipelines.builtin import Arguments, Builtin, RunContext, WrongArgument, argument, option, understood
+from penstock.spark.pipelines.builtin import Arguments, Builtin, WrongArgument, argument, option, understood
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
 from penstock.spark.pipelines.values import moment_ms
 
 if TYPE_CHECKING:
     from penstock.spark.lake.replaying import Replay, ReplayRequest
+    from penstock.spark.pipelines.run import Execution
 
 BATCH_OFFSETS: Final = 500_000
-"""Of one batch, when no rate is told."""
+"""The default size of a batch."""
 _TABLE: Final = ("topic", "to", "offsets")
 
 
 class ReplaySource(StrEnum):
-    """Where old records are read."""
+    """The source of old records."""
 
     BROKER = "broker"
     LAKE = "lake"
@@ -31,7 +32,7 @@ class ReplaySource(StrEnum):
 
 
 class ReplayArguments(Arguments, frozen=True):
-    """What ``replay`` is told."""
+    """The arguments of ``replay``."""
 
     topic: Annotated[str, argument("TOPIC", "The topic whose records are copied.")]
     to: Annotated[str, option("The topic to write; it is created if it does not exist.", metavar="TOPIC")]
@@ -49,11 +50,11 @@ class ReplayArguments(Arguments, frozen=True):
     rate: Annotated[int | None, option("Records per second; unlimited by default.", metavar="N")] = None
 
 
-def run(arguments: ReplayArguments, context: RunContext) -> None:
-    """Send a range of old records into a topic, with their keys, headers and timestamps, in their order, exactly once.
+def run(arguments: ReplayArguments, context: Execution) -> None:
+    """Copy a range of old records to a topic, with their keys, headers and timestamps, in order, exactly once.
 
-    Without a range it is all there is now. A record keeps its partition when the target has as many. Interrupted, the same command goes on where it
-    stopped. Times are as 2026-03-01T12:00:00Z. To the topic itself it sends only a range with an end, or what a lake has.
+    Without a range, it copies all records that exist now. A record keeps its partition if the target has as many. If it is interrupted, the same
+    command continues. Times are written as 2026-03-01T12:00:00Z. A topic can be copied to itself only with an end, or from a lake.
     """
     wanted = _wanted(arguments)
     from penstock.spark.lake import replaying
@@ -66,14 +67,14 @@ def run(arguments: ReplayArguments, context: RunContext) -> None:
         context.note(f"{replay.total} offsets of {arguments.topic} to {arguments.to}")
         _send(arguments, context, replay)
     replaying.finish(replay)
-    # An offset may hold no record: the mark of a transaction, or one that compaction took.
+    # An offset may have no record, because of transactions and compaction.
     context.emit([{"topic": arguments.topic, "to": arguments.to, "offsets": replay.total}], _TABLE)
     done = f"replayed {replay.total:,} offsets of {arguments.topic} to {arguments.to}"
     context.note(done if replay.total else "there are no records in this range")
 
 
 def check(arguments: ReplayArguments) -> tuple[int | None, int | None]:
-    """Refuse what cannot be meant; the two times in milliseconds, where they are given."""
+    """Check the arguments, and return the two times in milliseconds, if they are set."""
     if arguments.lake and arguments.source is ReplaySource.BROKER:
         raise PipelineUsageError("replay: --lake requires --source lake or both")
     for flag, offset, time in (
@@ -88,11 +89,12 @@ def check(arguments: ReplayArguments) -> tuple[int | None, int | None]:
     to_ms = understood("to_time", moment_ms, arguments.to_time) if arguments.to_time else None
     for flag, first, end in (("offset", arguments.from_offset, arguments.to_offset), ("time", from_ms, to_ms)):
         if first is not None and end is not None and first > end:
-            told = f"the range ends before it starts; --from-{flag} must not be after --to-{flag}"
-            raise WrongArgument(f"to_{flag}", told)
+            raise WrongArgument(
+                f"to_{flag}", f"The range ends before it starts; --from-{flag} must not be after --to-{flag}"
+            )
     ends = arguments.to_offset is not None or bool(arguments.to_time)
     if arguments.to == arguments.topic and not ends and arguments.source is not ReplaySource.LAKE:
-        # What it sent lies behind such an end; without one, the same command would next send that as well.
+        # The copies are after such an end. Without one, the next run would copy them again.
         raise PipelineUsageError(
             f"replay: copying {arguments.topic} to itself without an end would duplicate all records, and again on each run: specify --to-offset or --to-time, "
             "another --to, or --source lake to bring back what only the lake has"
@@ -123,7 +125,7 @@ def _wanted(arguments: ReplayArguments) -> ReplayRequest:
     )
 
 
-def _send(arguments: ReplayArguments, context: RunContext, replay: Replay) -> None:
+def _send(arguments: ReplayArguments, context: Execution, replay: Replay) -> None:
     from penstock.spark.lake.replaying import Sending
 
     progress = context.progress(f"replaying {arguments.topic}", replay.total)

@@ -1,19 +1,22 @@
-"""``stats``: what goes through topics, by windows of time, into a topic, a table, or both.
+"""``stats``: statistics of topics by time window, written to a topic, a table, or both.
 
-A window is by the records' timestamps. Latency is from a record's timestamp to the batch of this pipeline that read it: how old data is
-where it is used. A topic gets a window's row again whenever it changed, with the topic and the window as its key, so that a compacted topic
-keeps the last; a table gets it once, when the window is final: when records as late as ``lateness`` have been seen.
+Windows use the records' timestamps. Latency is the time from a record's timestamp to the batch of this pipeline that read it. In a topic, a
+window's row is written again whenever it changes, with the topic and the window as its key, so that a compacted topic keeps the last one. In
+a table, it is written once, when the window is final: after records that are ``lateness`` later.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from penstock.spark.lake.formats import LakeFormat
-from penstock.spark.pipelines.builtin import Arguments, Builtin, RunContext, argument, option, understood
+from penstock.spark.pipelines.builtin import Arguments, Builtin, argument, option, understood
 from penstock.spark.pipelines.errors import PipelineUsageError
 from penstock.spark.pipelines.model import Mode, Pipeline, PipelineHead, SinkKind, SinkTable, SourceTable, Step
 from penstock.spark.pipelines.values import duration_ms, interval_of, start_options
+
+if TYPE_CHECKING:
+    from penstock.spark.pipelines.run import Execution
 
 _QUERY: Final = """
     SELECT window.start AS window_start, window.end AS window_end, topic,
@@ -29,7 +32,7 @@ _QUERY: Final = """
 
 
 class StatsArguments(Arguments, frozen=True):
-    """What ``stats`` is told."""
+    """The arguments of ``stats``."""
 
     topics: Annotated[tuple[str, ...], argument("TOPIC...", "The topics to measure.")]
     to: Annotated[str, option("The topic for the results; it is created if it does not exist.", metavar="TOPIC")] = ""
@@ -42,10 +45,10 @@ class StatsArguments(Arguments, frozen=True):
     ] = "earliest"
 
 
-def run(arguments: StatsArguments, context: RunContext) -> None:
-    """Count records, bytes, keys and latency of topics by windows of time.
+def run(arguments: StatsArguments, context: Execution) -> None:
+    """Compute records, bytes, keys and latency of topics by time window.
 
-    Each row has window_start, window_end, topic, records, bytes (of keys and values), keys (how many different ones, within 5 %), and
+    Each row has window_start, window_end, topic, records, bytes (of keys and values), keys (the number of distinct ones, within 5 %), and
     latency_ms_p50, latency_ms_p99, latency_ms_max: from a record's timestamp until this pipeline read it.
     """
     from penstock.spark.pipelines.run import run_file
@@ -54,7 +57,7 @@ def run(arguments: StatsArguments, context: RunContext) -> None:
 
 
 def pipeline_of(arguments: StatsArguments, name: str) -> Pipeline:
-    """The file that nobody had to write; it is checked as one."""
+    """The pipeline, checked like one from a file."""
     from penstock.spark.pipelines.loading import checked
 
     if not arguments.to and not arguments.table:
@@ -77,7 +80,7 @@ def pipeline_of(arguments: StatsArguments, name: str) -> Pipeline:
 
 
 def check(arguments: StatsArguments) -> None:
-    """What is wrong with it as a file, whatever its name."""
+    """Check the arguments."""
     pipeline_of(arguments, "stats")
 
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 
-from penstock.spark.pipelines.builtin import Arguments, Builtin, RunContext, WrongArgument, option, understood
+from penstock.spark.pipelines.builtin import Arguments, Builtin, WrongArgument, option, understood
 from penstock.spark.pipelines.errors import PipelineUsageError
 from penstock.spark.pipelines.model import Mode, OnBad, Pipeline, PipelineHead, SinkKind, SinkTable, SourceTable, Step
 from penstock.spark.pipelines.values import check_schema, duration_ms, start_options
 
+if TYPE_CHECKING:
+    from penstock.spark.pipelines.run import Execution
+
 _OF_QUERY: Final = "[[steps]] sql: "
-"""What a file's problems with its query begin with; nobody wrote such a table here."""
+"""The prefix of problems with the query in a file."""
 
 
 class TransformArguments(Arguments, frozen=True):
-    """What ``transform`` is told."""
+    """The arguments of ``transform``."""
 
     from_: Annotated[
         tuple[str, ...],
@@ -58,15 +61,15 @@ class TransformArguments(Arguments, frozen=True):
     mode: Annotated[Mode, option("Which rows of a changing result to write.")] = Mode.APPEND
 
     def subject(self) -> str:
-        """From where to where: two transforms of a topic go to two topics."""
+        """The topics that are read and written."""
         return "-".join([*(text.rpartition("=")[2] for text in self.from_), self.to])
 
 
-def run(arguments: TransformArguments, context: RunContext) -> None:
+def run(arguments: TransformArguments, context: Execution) -> None:
     """Run SQL from topics to a topic, exactly once.
 
-    Values are JSON, typed by --schema: each field is a column. Windows and joins need --watermark, so that Spark can forget. Without a
-    schema, the columns are those of format("penstock"): key, value, topic, partition, offset, timestamp.
+    With --schema, values are parsed as JSON, and each field is a column. Windows and joins need --watermark, so that Spark can discard old
+    state. Without a schema, the columns are those of format("penstock"): key, value, topic, partition, offset, timestamp.
     """
     from penstock.spark.pipelines.run import run_file
 
@@ -74,15 +77,17 @@ def run(arguments: TransformArguments, context: RunContext) -> None:
 
 
 def pipeline_of(arguments: TransformArguments, name: str) -> Pipeline:
-    """The file that nobody had to write; it is checked as one."""
+    """The pipeline, checked like one from a file."""
     from penstock.spark.pipelines.loading import checked
 
     topics = dict(_split(text) for text in arguments.from_)
     if len(topics) < len(arguments.from_):
         raise WrongArgument("from", "Two topics have the same name in the query; specify --from NAME=TOPIC")
     if arguments.to in topics.values():
-        told = f"{arguments.to} is also read, so the pipeline would process its own output endlessly; write to another topic"
-        raise WrongArgument("to", told)
+        raise WrongArgument(
+            "to",
+            f"{arguments.to} is also read, so the pipeline would process its own output endlessly; write to another topic",
+        )
     schemas = _by_name("--schema", arguments.schema, topics)
     watermarks = _by_name("--watermark", arguments.watermark, topics)
     times = _by_name("--event-time", arguments.event_time, topics)
@@ -145,7 +150,7 @@ def _query(text: str) -> str:
 
 
 def check(arguments: TransformArguments) -> None:
-    """What is wrong with it as a file, whatever its name."""
+    """Check the arguments."""
     pipeline_of(arguments, "transform")
 
 

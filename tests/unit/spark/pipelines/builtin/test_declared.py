@@ -6,11 +6,11 @@ import sys
 import msgspec
 import pytest
 
-from penstock.spark.pipelines.builtin import MODULES, Arguments, Builtin, builtin_named
+from penstock.spark.pipelines.builtin import SUMMARIES, Arguments, Builtin, builtin_named
 from penstock.spark.pipelines.convert import keys_of, wanted_of
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", SUMMARIES)
 def test_a_built_in_is_what_its_name_says_and_every_field_says_what_it_is_for(name) -> None:
     builtin = builtin_named(name)
     assert isinstance(builtin, Builtin)
@@ -24,9 +24,9 @@ def test_a_built_in_is_what_its_name_says_and_every_field_says_what_it_is_for(na
 def test_checking_files_and_helping_imports_no_spark() -> None:
     program = (
         "import sys\n"
-        "from penstock.spark.pipelines.builtin import MODULES, builtin_named\n"
+        "from penstock.spark.pipelines.builtin import SUMMARIES, builtin_named\n"
         "import penstock.spark.pipelines.loading, penstock.spark.pipelines.registry, penstock.cli.pipeline\n"
-        "[builtin_named(name) for name in MODULES]\n"
+        "[builtin_named(name) for name in SUMMARIES]\n"
         "heavy = {'pyspark', 'pyarrow', 'numpy', 'pandas', 'deltalake', 'pyiceberg'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )

@@ -30,8 +30,8 @@ def test_a_range_that_ends_and_what_a_lake_has_may_go_to_the_topic_itself(more) 
     [
         ({"from_time": "earliest"}, '--from-time: "earliest" is not a time such as "2026-03-01T12:00:00Z", or a date such as "2026-03-01"'),
         ({"to_time": "12:00"}, '--to-time: "12:00" is not a time such as "2026-03-01T12:00:00Z", or a date such as "2026-03-01"'),
-        ({"from_offset": 15, "to_offset": 5}, "--to-offset: the range ends before it starts; --from-offset must not be after --to-offset"),
-        ({"from_time": "2026-03-02", "to_time": "2026-03-01"}, "--to-time: the range ends before it starts; --from-time must not be after --to-time"),
+        ({"from_offset": 15, "to_offset": 5}, "--to-offset: The range ends before it starts; --from-offset must not be after --to-offset"),
+        ({"from_time": "2026-03-02", "to_time": "2026-03-01"}, "--to-time: The range ends before it starts; --from-time must not be after --to-time"),
         ({"from_offset": -1}, "--from-offset: -1 is too small; specify 0 or more"),
         ({"rate": 0}, "--rate: 0 is too small; specify 1 or more"),
     ],
