@@ -11,9 +11,8 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import sleep
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from penstock.client.cluster import Cluster, parse_bootstrap
 from penstock.client.connection import CONNECT_TIMEOUT_MS, TIMEOUT_MS
@@ -27,8 +26,7 @@ RETRIES_DEFAULT: Final = 3
 RETRY_INTERVAL_MS_DEFAULT: Final = 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
+class _Key(NamedTuple):
     """Queries for which this is equal share connections."""
 
     process: int
@@ -49,43 +47,43 @@ class _Clusters(dict[_Key, Cluster]):
         self.close()
 
 
-class _Kept(threading.local):
+class _OfThread(threading.local):
     def __init__(self) -> None:
         self.clusters = _Clusters()
 
 
-_KEPT: Final = _Kept()
+_OF_THREAD: Final = _OfThread()
 
 
 def cluster_for(options: Mapping[str, str]) -> Cluster:
     """The cluster for these options: the same one until an error occurs."""
     key = _key(options_of(options))
-    kept = _KEPT.clusters.get(key)
-    if kept is None:
+    cluster = _OF_THREAD.clusters.get(key)
+    if cluster is None:
         try:
             addresses = parse_bootstrap(key.bootstrap)
         except ValueError as error:
             raise OptionError(f"The option kafka.bootstrap.servers: {error}") from None
-        kept = Cluster(
+        cluster = Cluster(
             addresses,
             client_id=key.client_id,
             timeout_ms=key.timeout_ms,
             connect_timeout_ms=key.connect_timeout_ms,
         )
-        _KEPT.clusters[key] = kept
-    return kept
+        _OF_THREAD.clusters[key] = cluster
+    return cluster
 
 
 def drop(options: Mapping[str, str]) -> None:
     """Close the connections to the cluster of these options. The next use connects again."""
-    kept = _KEPT.clusters.pop(_key(options_of(options)), None)
-    if kept is not None:
-        kept.close()
+    cluster = _OF_THREAD.clusters.pop(_key(options_of(options)), None)
+    if cluster is not None:
+        cluster.close()
 
 
 def drop_all() -> None:
     """Close every connection of this thread."""
-    _KEPT.clusters.close()
+    _OF_THREAD.clusters.close()
 
 
 @contextmanager
@@ -98,7 +96,7 @@ def connected(options: Mapping[str, str]) -> Iterator[Cluster]:
         raise
 
 
-def patiently(options: Mapping[str, str], attempt: Callable[[Cluster], T]) -> T:
+def with_retries(options: Mapping[str, str], attempt: Callable[[Cluster], T]) -> T:
     """Try ``fetchOffset.numRetries`` times, ``fetchOffset.retryIntervalMs`` apart, while the broker cannot be reached.
 
     Each attempt also waits as the client does: for a broker that restarts, once it was reached.

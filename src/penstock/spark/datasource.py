@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
+from penstock.spark.tables import table_named
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
         DataSourceReader,
@@ -28,18 +30,12 @@ class PenstockDataSource(DataSource):
         return "penstock"
 
     def schema(self) -> StructType:
-        from penstock.spark.tables import table_named
-
         return table_named(self.options).schema(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from penstock.spark.tables import table_named
-
         return table_named(self.options).reader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  Spark's name
-        from penstock.spark.tables import table_named
-
         return table_named(self.options).stream_reader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -6,7 +6,7 @@ from typing import Never
 import pytest
 
 from penstock.client import BrokerRefused, CannotConnect, Cluster, NotKafka
-from penstock.spark.connections import cluster_for, connected, drop, drop_all, patiently
+from penstock.spark.connections import cluster_for, connected, drop, drop_all, with_retries
 from penstock.spark.errors import OptionError
 
 UNREACHED = "127.0.0.1:1"
@@ -76,7 +76,7 @@ def test_a_broker_that_cannot_be_reached_is_tried_as_often_as_the_option_says() 
         cluster.describe()
 
     with pytest.raises(CannotConnect):
-        patiently(options(**{"fetchOffset.numRetries": "4"}), attempt)
+        with_retries(options(**{"fetchOffset.numRetries": "4"}), attempt)
     assert len(tries) == 4
     assert len(set(tries)) == 4, "each try begins with new connections"
 
@@ -90,5 +90,5 @@ def test_what_waiting_does_not_cure_is_tried_once(error) -> None:
         raise error
 
     with pytest.raises(type(error)):
-        patiently(options(), attempt)
+        with_retries(options(), attempt)
     assert len(tries) == 1

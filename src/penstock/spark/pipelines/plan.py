@@ -46,7 +46,7 @@ class Output:
     path: str
 
 
-def patiently(ask: Callable[[], T], note: Callable[[BaseException], None] | None = None) -> T:
+def retry_slow_start(ask: Callable[[], T], note: Callable[[BaseException], None] | None = None) -> T:
     """Call ``ask`` again, up to five times, if Python started too slowly on a busy machine. ``note`` gets each such error."""
     for again in range(AGAIN_MAX + 1):
         try:
@@ -141,11 +141,11 @@ class PipelinePlan:
                 self._spark.sparkContext.addPyFile(str(source))
 
     def _read(self, source: SourceTable) -> DataFrame:
-        return patiently(lambda: read(self._spark, source, self._bootstrap, self._rate))
+        return retry_slow_start(lambda: read(self._spark, source, self._bootstrap, self._rate))
 
     def _keep(self, name: str, frame: DataFrame) -> None:
         # Spark Connect analyzes a query lazily: do it here, where the line is known.
-        patiently(lambda: frame.schema)
+        retry_slow_start(lambda: frame.schema)
         self._views[name] = frame
         frame.createOrReplaceTempView("`" + name.replace("`", "``") + "`")
 

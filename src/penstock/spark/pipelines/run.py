@@ -21,7 +21,7 @@ import msgspec
 
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
 from penstock.spark.pipelines.model import STEPS, Pipeline
-from penstock.spark.pipelines.plan import AGAIN_MAX, TOO_SLOW, PipelinePlan, patiently, query_name, spark_text
+from penstock.spark.pipelines.plan import AGAIN_MAX, TOO_SLOW, PipelinePlan, query_name, retry_slow_start, spark_text
 from penstock.spark.pipelines.preflight import check_folders, check_topics, make_topics, topics_read, topics_written
 from penstock.spark.pipelines.process import own_birth
 from penstock.spark.pipelines.progress import QueryProgress
@@ -326,7 +326,7 @@ class Execution:
 
     def _begin(self, started: _Started) -> StreamingQuery:
         # A Spark Connect server plans the query before it answers, with Python programs that may start too slowly.
-        return patiently(started.writer.start, lambda error: self._note_busy(started, error))
+        return retry_slow_start(started.writer.start, lambda error: self._note_busy(started, error))
 
     def _note_busy(self, started: _Started, error: BaseException) -> None:
         self.note(f"{started.name}: {_reason(error)} This machine is busy; the query is restarted.")

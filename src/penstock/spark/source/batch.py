@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from penstock.spark.connections import patiently
+from penstock.spark.connections import with_retries
 from penstock.spark.errors import OptionError, SourceError, report_data_loss
 from penstock.spark.source.bounds import LATEST, Bound, show
 from penstock.spark.source.offsets import Edges
@@ -34,7 +34,7 @@ class RecordsReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The tasks."""
-        return patiently(self._settings.options, self._plan)
+        return with_retries(self._settings.options, self._plan)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task, in an executor."""

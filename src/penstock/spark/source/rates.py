@@ -22,7 +22,7 @@ def share(limit: int, start: Offsets, end: Offsets) -> Offsets:
     return shared
 
 
-class Patience:
+class BatchDelay:
     """Delays a batch until enough records are there or enough time has passed since the last (``minOffsetsPerTrigger``)."""
 
     def __init__(self, offsets_min: int, delay_ms: int) -> None:
@@ -30,7 +30,7 @@ class Patience:
         self._delay_ms = delay_ms
         self._last_ms: int | None = None
 
-    def holds_back(self, start: Offsets, end: Offsets, now_ms: int) -> bool:
+    def must_wait(self, start: Offsets, end: Offsets, now_ms: int) -> bool:
         """Whether to wait. The first batch of a query is not delayed."""
         due = self._last_ms is None or now_ms - self._last_ms >= self._delay_ms
         waiting = sum(offset - start.get(place, 0) for place, offset in end.items())

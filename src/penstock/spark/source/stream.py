@@ -25,13 +25,13 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock.client.errors import ClientError
 from penstock.client.group_admin import GroupAdmin
-from penstock.spark.connections import connected, patiently
+from penstock.spark.connections import connected, with_retries
 from penstock.spark.errors import LOG, report_data_loss
 from penstock.spark.source.batch import check_found, missing, read_part
 from penstock.spark.source.bounds import JsonOffsets, Offsets, by_place, show
 from penstock.spark.source.offsets import Edges
 from penstock.spark.source.plan import OffsetRange, tasks
-from penstock.spark.source.rates import Patience, share
+from penstock.spark.source.rates import BatchDelay, share
 from penstock.spark.source.selection import find
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, settings: SourceSettings, schema: StructType) -> None:
         self._settings = settings
         self._schema = schema
-        self._patience: Patience | None = None
+        self._delay: BatchDelay | None = None
         if settings.trigger_offsets_min is not None:
-            self._patience = Patience(settings.trigger_offsets_min, settings.trigger_delay_ms)
+            self._delay = BatchDelay(settings.trigger_offsets_min, settings.trigger_delay_ms)
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
         self._committed: Offsets = {}
@@ -62,7 +62,7 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> StoredOffsets:  # noqa: N802  Spark's name
         """Where a new query starts."""
-        start, settled = patiently(self._settings.options, self._start)
+        start, settled = with_retries(self._settings.options, self._start)
         return dump(start) if settled else NOT_BEGUN
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
@@ -75,16 +75,16 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  Spark's name
         """Fix where the query ends. Later records are for the next run."""
-        self._target = patiently(self._settings.options, self._ends_now)
+        self._target = with_retries(self._settings.options, self._ends_now)
 
     def latestOffset(self, start: StoredOffsets, limit: ReadLimit) -> StoredOffsets:  # noqa: N802  Spark's name
         """Where the next micro-batch ends; ``start`` if there is nothing to read."""
         if start == NOT_BEGUN:
-            return dump(patiently(self._settings.options, self._start)[0])
+            return dump(with_retries(self._settings.options, self._start)[0])
         known = load(start)
         # Spark asks for a batch when the previous one is done, so that is what the group has read.
         self._commit(known)
-        return dump(patiently(self._settings.options, lambda cluster: self._next_end(cluster, known, limit)))
+        return dump(with_retries(self._settings.options, lambda cluster: self._next_end(cluster, known, limit)))
 
     def reportLatestOffset(self) -> StoredOffsets | None:  # noqa: N802  Spark's name
         """Where the topics end, for the lag in progress reports."""
@@ -94,7 +94,7 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The tasks of one micro-batch."""
         if start == NOT_BEGUN:
             return []
-        return patiently(self._settings.options, lambda cluster: self._plan(cluster, load(start), load(end)))
+        return with_retries(self._settings.options, lambda cluster: self._plan(cluster, load(start), load(end)))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task, in an executor."""
@@ -142,9 +142,9 @@ class RecordsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadAllAvailable):
             return end
         # A run with a fixed end would wait forever, or leave the last records.
-        if self._patience is not None and self._target is None:
+        if self._delay is not None and self._target is None:
             now_ms = int(monotonic() * 1000)
-            if self._patience.holds_back(known, end, now_ms):
+            if self._delay.must_wait(known, end, now_ms):
                 return known
         if settings.trigger_offsets_max is None:
             return end

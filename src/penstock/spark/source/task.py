@@ -19,7 +19,7 @@ from penstock.client.read_ahead import ReadAhead
 from penstock.errors import PenstockError
 from penstock.limits import MIB
 from penstock.records.columnar import decode
-from penstock.spark.connections import connected, patiently
+from penstock.spark.connections import connected, with_retries
 from penstock.spark.errors import LOG, SourceError, report_data_loss
 from penstock.spark.schema import arrow_schema
 from penstock.spark.source.offsets import Edges
@@ -73,7 +73,9 @@ def read_range(wanted: OffsetRange, settings: SourceSettings, schema: StructType
         at = reading.from_offset
         try:
             # A new process fails at once if the broker is unavailable, but the broker may be restarting.
-            patiently(settings.options, partial(Cluster.leader_address, topic=wanted.topic, partition=wanted.partition))
+            with_retries(
+                settings.options, partial(Cluster.leader_address, topic=wanted.topic, partition=wanted.partition)
+            )
             with connected(settings.options) as cluster:
                 reader = _reader(cluster, reading, settings)
                 for fetched in reader:
@@ -146,7 +148,7 @@ def _edges(wanted: OffsetRange, settings: SourceSettings) -> tuple[int, int]:
         edges = Edges(cluster, settings)
         return edges.held_from([wanted.place])[wanted.place], edges.latest([wanted.place])[wanted.place]
 
-    return patiently(settings.options, ask)
+    return with_retries(settings.options, ask)
 
 
 def _bound_now(wanted: OffsetRange, settings: SourceSettings) -> OffsetRange | None:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from penstock.client import GroupAdmin, RequestRefused
 from penstock.client.discovery import NoHttpListener
 from penstock.limits import TOPIC_NAME_CHARS_MAX
-from penstock.spark.connections import patiently
+from penstock.spark.connections import with_retries
 from penstock.spark.errors import OptionError
 from penstock.spark.schema import columns_of
 from penstock.spark.tables.headers import HeaderColumns
@@ -114,7 +114,7 @@ class DeadLettersReader(RecordsBackedReader):
         return self._reading(needed, {"subscribe": ",".join(topics)})
 
     def _topics(self) -> list[str]:
-        there = patiently(self._options.given, lambda cluster: cluster.describe(None).topics)
+        there = with_retries(self._options.given, lambda cluster: cluster.describe(None).topics)
         named = self._options.named_topics
         if named is None:
             dead = sorted(name for name in there if name.startswith(PREFIX))

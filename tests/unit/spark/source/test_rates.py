@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.source.rates import Patience, share
+from penstock.spark.source.rates import BatchDelay, share
 
 A, B, C = ("t", 0), ("t", 1), ("u", 0)
 
@@ -47,19 +47,19 @@ def test_shares_move_forward_stay_within_the_end_and_sum_to_the_limit(limit, par
 
 
 def test_the_first_batch_does_not_wait() -> None:
-    assert not Patience(100, 1000).holds_back({A: 0}, {A: 1}, now_ms=5)
+    assert not BatchDelay(100, 1000).must_wait({A: 0}, {A: 1}, now_ms=5)
 
 
 def test_a_batch_waits_for_enough_or_for_long_enough() -> None:
-    patience = Patience(100, 1000)
-    assert not patience.holds_back({A: 0}, {A: 1}, now_ms=0)
-    assert patience.holds_back({A: 1}, {A: 100}, now_ms=999), "99 are waiting"
-    assert not patience.holds_back({A: 1}, {A: 101}, now_ms=999), "100 are waiting"
-    assert patience.holds_back({A: 101}, {A: 102}, now_ms=1998)
-    assert not patience.holds_back({A: 101}, {A: 102}, now_ms=1999), "a second has passed"
+    delay = BatchDelay(100, 1000)
+    assert not delay.must_wait({A: 0}, {A: 1}, now_ms=0)
+    assert delay.must_wait({A: 1}, {A: 100}, now_ms=999), "99 are waiting"
+    assert not delay.must_wait({A: 1}, {A: 101}, now_ms=999), "100 are waiting"
+    assert delay.must_wait({A: 101}, {A: 102}, now_ms=1998)
+    assert not delay.must_wait({A: 101}, {A: 102}, now_ms=1999), "a second has passed"
 
 
 def test_partitions_that_appeared_count_whole() -> None:
-    patience = Patience(10, 1000)
-    patience.holds_back({}, {}, now_ms=0)
-    assert not patience.holds_back({A: 5}, {A: 5, B: 10}, now_ms=1)
+    delay = BatchDelay(10, 1000)
+    delay.must_wait({}, {}, now_ms=0)
+    assert not delay.must_wait({A: 5}, {A: 5, B: 10}, now_ms=1)
