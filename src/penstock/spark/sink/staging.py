@@ -7,7 +7,7 @@ commit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
@@ -37,13 +37,6 @@ class Staged(WriterCommitMessage):
     staging_id: UUID
     """The staging topic with the parts; it is another one if the sink was deleted and created again."""
     parts: tuple[SinkPart, ...] = ()
-
-
-@dataclass(frozen=True)
-class Delivered(WriterCommitMessage):
-    """The message of a task that produced directly."""
-
-    records: int
 
 
 class Outlet(Protocol):
@@ -87,15 +80,13 @@ class Producing:
     """Sends batches to their topics: idempotent with acks=all, and visible at once."""
 
     sender: BatchSender
-    records: int = field(default=0)
 
     def send(self, topic: str, partition: int, batch: bytearray, record_count: int) -> None:
         self.sender.send(topic, partition, batch, record_count)
-        self.records += record_count
 
-    def finish(self) -> Delivered:
+    def finish(self) -> WriterCommitMessage:
         self.sender.flush()
-        return Delivered(self.records)
+        return WriterCommitMessage()
 
 
 def parts_of(targets: Sequence[TopicPartition], deliveries: Sequence[DeliveredBatch]) -> list[SinkPart]:
