@@ -1,12 +1,13 @@
 """What the driver makes of what the tasks told."""
 
 import pytest
+from pyspark.sql.datasource import WriterCommitMessage
 
 from penstock.address import parse_address
 from penstock.client.errors import CannotConnect, ClientError
 from penstock.operations.sinks import SinkPart
 from penstock.spark.sink.commit import commit, merged, not_committed, open_sink, staged_by
-from penstock.spark.sink.staging import Delivered, Staged
+from penstock.spark.sink.staging import Staged
 from tests.unit.client.test_http import server
 from tests.unit.client.test_sinks import COMMITTED, LATE, answer, body_of
 
@@ -23,7 +24,7 @@ def test_a_partition_gets_what_the_tasks_staged_task_by_task() -> None:
 
 
 def test_a_task_that_failed_or_produced_by_itself_staged_nothing() -> None:
-    assert staged_by([None, Delivered(3), Staged("s", 1, LIFE)]) == [Staged("s", 1, LIFE)]
+    assert staged_by([None, WriterCommitMessage(), Staged("s", 1, LIFE)]) == [Staged("s", 1, LIFE)]
 
 
 def test_an_http_listener_that_cannot_be_reached_is_named_with_what_to_do(monkeypatch) -> None:
