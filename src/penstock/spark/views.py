@@ -18,16 +18,22 @@ from functools import reduce
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Final, Self
 
-from penstock.client import Cluster, Consumer, TopicPartition, watermarks
+from pyspark.sql import functions
+from pyspark.sql.types import ArrayType, StructField, StructType
+
+from penstock.client import Cluster, Consumer, QueueAdmin, TopicPartition, watermarks
 from penstock.client.consumer import PARTITION_BYTES_MAX, OutOfRange, open_records
+from penstock.client.discovery import http_addresses
 from penstock.limits import MIB
 from penstock.spark.pipelines.sqltext import Token, tokens_of
+from penstock.spark.schema import RECORDS_WITH_HEADERS
+from penstock.spark.tables.queue import QueueTable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType
 
 _QUEUE: Final = "queue"
 JSON_SUFFIX: Final = "__json"
@@ -187,10 +193,6 @@ class Views:
 
     def _queues(self) -> DataFrame:
         """All queues with unfinished records as one table; the source reads one queue."""
-        from penstock.client import QueueAdmin
-        from penstock.client.discovery import http_addresses
-        from penstock.spark.tables.queue import QueueTable
-
         with QueueAdmin(http_addresses(self._cluster)) as admin:
             queues = [queue for queue in admin.queues() if any(part.floor < part.end for part in queue.partitions)]
         frames = [self._table(_QUEUE, topic=queue.topic, group=queue.group) for queue in queues]
@@ -198,14 +200,12 @@ class Views:
         return reduce(lambda all_before, one: all_before.unionByName(one), frames) if frames else empty
 
     def _records(self, topic: str, columns: Iterable[str] | None) -> DataFrame:
-        from penstock.spark.schema import RECORDS_WITH_HEADERS
-
         reader = self._spark.read.format("penstock").options(**self._options)
         reader = reader.option("kafka.bootstrap.servers", self._bootstrap).option("subscribe", topic)
         if columns is None:
             return reader.option("includeHeaders", "true").load()
         fields = [field for field in RECORDS_WITH_HEADERS.fields if field.name in set(columns)]
-        return reader.option("includeHeaders", "true").schema(type(RECORDS_WITH_HEADERS)(fields)).load()
+        return reader.option("includeHeaders", "true").schema(StructType(fields)).load()
 
     def _text_columns(self, wanted: _NeededView) -> DataFrame:
         chosen = [name for name in COLUMNS if wanted.columns is None or name in wanted.columns]
@@ -214,8 +214,6 @@ class Views:
         return self._records(wanted.topic, chosen).select(*(_shown(name).alias(name) for name in chosen))
 
     def _json_columns(self, wanted: _NeededView) -> DataFrame:
-        from pyspark.sql import functions
-
         fields = self._infer(wanted.topic)
         shown = distinct_names(fields)
         taken = {name.lower() for name in shown.fieldNames()}
@@ -234,8 +232,6 @@ class Views:
         return self._records(wanted.topic, ["value", *beside]).select(*columns).select("`fields of value`.*", *kept)
 
     def _infer(self, topic: str) -> StructType:
-        from pyspark.sql.types import StructField, StructType
-
         values = latest_values(self._cluster, topic, SAMPLE_RECORDS)
         texts = [(text,) for text in values if text.lstrip().startswith("{")]
         corrupt = "_corrupt_record"
@@ -318,8 +314,6 @@ def tables_named(tokens: list[Token]) -> set[str]:
 
 def distinct_names(fields: StructType) -> StructType:
     """The same fields with names that differ in more than case, which SQL ignores."""
-    from pyspark.sql.types import StructField, StructType
-
     names = {name.lower() for name in fields.fieldNames()}
     taken: set[str] = set()
     found = []
@@ -334,8 +328,6 @@ def distinct_names(fields: StructType) -> StructType:
 
 
 def _distinct_names(kind: DataType) -> DataType:
-    from pyspark.sql.types import ArrayType, StructType
-
     if isinstance(kind, StructType):
         return distinct_names(kind)
     return ArrayType(_distinct_names(kind.elementType), kind.containsNull) if isinstance(kind, ArrayType) else kind
@@ -377,8 +369,6 @@ def _name_of(token: Token) -> str:
 
 def _shown(name: str) -> Column:
     """A column of records, readable."""
-    from pyspark.sql import functions
-
     if name in _BINARY:
         return _text(functions.col(name))
     if name == "headers":
@@ -390,7 +380,5 @@ def _shown(name: str) -> Column:
 
 
 def _text(column: Column) -> Column:
-    from pyspark.sql import functions
-
     text = column.cast("string")
     return functions.when(functions.is_valid_utf8(text), text).otherwise(functions.base64(column))
