@@ -86,8 +86,8 @@ def _start(settings: Mapping[str, str], *, is_local: bool) -> tuple[subprocess.P
     submitted = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
     arguments = [each for name, value in settings.items() for each in ("--conf", f"{name}={value}")]
     with tempfile.TemporaryDirectory(prefix="penstock-spark-") as folder:
-        told = Path(folder) / "connection"
-        environment = {**os.environ, "SPARK_CONNECT_MODE": "0", CONNECTION_FILE: str(told)}
+        connection = Path(folder) / "connection"
+        environment = {**os.environ, "SPARK_CONNECT_MODE": "0", CONNECTION_FILE: str(connection)}
         if is_local and _workers_find_pyspark(home):
             environment["SPARK_HOME"] = str(home_without_archives(home))
         with _blocked(signal.SIGINT, signal.SIGTERM):
@@ -98,11 +98,11 @@ def _start(settings: Mapping[str, str], *, is_local: bool) -> tuple[subprocess.P
                 start_new_session=True,
             )
         try:
-            while not told.exists():
+            while not connection.exists():
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(ASK_INTERVAL_S)
                     raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
-            answer = told.read_bytes()
+            answer = connection.read_bytes()
         except BaseException:
             process.kill()
             raise

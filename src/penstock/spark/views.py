@@ -217,19 +217,19 @@ class Views:
         fields = self._infer(wanted.topic)
         shown = distinct_names(fields)
         taken = {name.lower() for name in shown.fieldNames()}
-        beside = [name for name in COLUMNS if name != "value" and f"_{name}" not in taken]
+        of_record = [name for name in COLUMNS if name != "value" and f"_{name}" not in taken]
         if wanted.columns is not None:
-            beside = [name for name in beside if f"_{name}" in wanted.columns]
+            of_record = [name for name in of_record if f"_{name}" in wanted.columns]
         text = functions.col("value").cast("string")
-        columns: list[Column] = [_shown(name).alias(f"_{name}") for name in beside]
+        columns: list[Column] = [_shown(name).alias(f"_{name}") for name in of_record]
         if wanted.columns is not None and _VALUE in wanted.columns and _VALUE not in taken:
             columns.append(_shown("value").alias(_VALUE))
         # A cast uses the order of fields, so it can rename them.
         columns.append(functions.from_json(text, fields).cast(shown).alias("fields of value"))
-        kept = [f"`{column}`" for column in (f"_{name}" for name in beside)]
-        if len(columns) > len(beside) + 1:
+        kept = [f"`{column}`" for column in (f"_{name}" for name in of_record)]
+        if len(columns) > len(of_record) + 1:
             kept.append(_VALUE)
-        return self._records(wanted.topic, ["value", *beside]).select(*columns).select("`fields of value`.*", *kept)
+        return self._records(wanted.topic, ["value", *of_record]).select(*columns).select("`fields of value`.*", *kept)
 
     def _infer(self, topic: str) -> StructType:
         values = latest_values(self._cluster, topic, SAMPLE_RECORDS)
@@ -282,33 +282,33 @@ def tables_named(tokens: list[Token]) -> set[str]:
     before = ""
     groups = [_Group(is_query=True)]
     for token in tokens:
-        said = token.upper or token.text
+        word = token.upper or token.text
         group = groups[-1]
         is_table = before == "TABLE" or (group.in_tables and before in _BEFORE_TABLES)
-        if said == "(":
+        if word == "(":
             groups.append(_Group(in_tables=is_table))
-        elif said == ")":
+        elif word == ")":
             groups = groups[:-1] or [_Group(is_query=True)]
         elif before == ".":
             # The last of several parts is the view: session.orders. Columns do not occur in this position.
             if group.in_path:
                 found.add(_name_of(token))
-        elif said == "FROM":
+        elif word == "FROM":
             if before == "DISTINCT" or not (group.is_query or before == "("):
                 # As in a IS DISTINCT FROM b, or EXTRACT(HOUR FROM t).
-                said = "argument"
+                word = "argument"
             else:
                 group.in_tables = True
-        elif said in _AFTER_TABLES and (said == "SELECT" or not is_table):
+        elif word in _AFTER_TABLES and (word == "SELECT" or not is_table):
             # Directly after FROM, it is a name: Spark allows a table called order.
             group.in_tables = False
-        elif said == "JOIN":
+        elif word == "JOIN":
             group.in_tables = True
-        elif is_table and token.kind in ("word", "quoted") and said != "LATERAL":
+        elif is_table and token.kind in ("word", "quoted") and word != "LATERAL":
             found.add(_name_of(token))
-        group.is_query = group.is_query or said in ("SELECT", "WITH")
-        group.in_path = is_table or (group.in_path and "." in (said, before))
-        before = said
+        group.is_query = group.is_query or word in ("SELECT", "WITH")
+        group.in_path = is_table or (group.in_path and "." in (word, before))
+        before = word
     return found
 
 

@@ -69,10 +69,10 @@ def read_split(split: LakeSplit, columns: Sequence[str], batch_rows: int = BATCH
     """The records of a split in the order of their offsets, with exactly these columns of the source."""
     pending = list(split.files)
     while pending:
-        together = [pending.pop(0)]
-        while pending and pending[0].first_offset <= max(file.last_offset for file in together):
-            together.append(pending.pop(0))
-        streams = [_read_what_is_there(file, split, columns, batch_rows) for file in together]
+        overlapping = [pending.pop(0)]
+        while pending and pending[0].first_offset <= max(file.last_offset for file in overlapping):
+            overlapping.append(pending.pop(0))
+        streams = [_read_existing(file, split, columns, batch_rows) for file in overlapping]
         for batch in streams[0] if len(streams) == 1 else _merge(streams):
             yield batch.select(list(columns))
 
@@ -108,7 +108,7 @@ def _find_time_in(file: StoredFile, moment_us: int, found: int | None) -> int | 
     return found
 
 
-def _read_what_is_there(
+def _read_existing(
     file: StoredFile, split: LakeSplit, columns: Sequence[str], batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
     try:

@@ -98,13 +98,13 @@ class Store:
 
     def write_atomic(self, path: str, data: bytes) -> None:
         """Write a file. If this fails, the previous content remains."""
-        beside = f"{path}.new"
-        target = beside if self._is_local else path
+        temporary = f"{path}.new"
+        target = temporary if self._is_local else path
         with self.open_output(target) as file:
             file.write(data)
         if self._is_local:
-            self.sync([beside])
-            self._fs.move(self.full(beside), self.full(path))
+            self.sync([temporary])
+            self._fs.move(self.full(temporary), self.full(path))
             self._sync_folders([path])
 
     def move(self, moves: Iterable[tuple[str, str]]) -> None:

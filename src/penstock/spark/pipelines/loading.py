@@ -103,7 +103,7 @@ def checked(pipeline: Pipeline) -> Pipeline:
 def _toml_problem(message: str, text: str, file: FilePath) -> Problem:
     found = _AT.search(message)
     line = int(found[1]) if found and found[1] else text.count("\n") + 1
-    said = message[: found.start()] if found else message
+    reason = message[: found.start()] if found else message
     at = text.splitlines()[line - 1].strip() if 0 < line <= text.count("\n") + 1 and text.strip() else ""
     hints = {
         "Invalid value": 'strings need quotes: key = "value"',
@@ -113,9 +113,9 @@ def _toml_problem(message: str, text: str, file: FilePath) -> Problem:
         "Cannot overwrite a value": "the key appears twice; remove one",
         "Cannot declare": "the table appears twice; remove one, or write [[steps]] and [[sinks]] for lists",
     }
-    hint = next((hint for start, hint in hints.items() if said.startswith(start)), "")
+    hint = next((hint for start, hint in hints.items() if reason.startswith(start)), "")
     return Problem(
-        str(file), line, f"invalid TOML: {said}{f' in {shown(at)}' if at else ''}{f'; {hint}' if hint else ''}"
+        str(file), line, f"invalid TOML: {reason}{f' in {shown(at)}' if at else ''}{f'; {hint}' if hint else ''}"
     )
 
 

@@ -187,13 +187,13 @@ def spark_text(error: BaseException) -> str:
     raised = _RAISED.findall(text) if "Traceback (most recent call last)" in text else []
     if raised:
         # The last line of a Python worker's traceback is the useful part.
-        said = str(raised[-1]).strip()
-        return _NOT_ON_SERVER if said == "No module named 'penstock'" else said
-    said = _CODES.sub("", text).strip().partition("\n")[0].strip()
+        message = str(raised[-1]).strip()
+        return _NOT_ON_SERVER if message == "No module named 'penstock'" else message
+    message = _CODES.sub("", text).strip().partition("\n")[0].strip()
     if "STREAMING_OUTPUT_MODE" in text and "append" in text:
-        return f'{said} Write mode = "update", or set a watermark for the source.'
+        return f'{message} Write mode = "update", or set a watermark for the source.'
     if _STATE_CHANGED.search(text):
-        return f"{said} The state in the checkpoint is from a different query: set a new checkpoint for the pipeline, or rename the sink."
+        return f"{message} The state in the checkpoint is from a different query: set a new checkpoint for the pipeline, or rename the sink."
     if "dropDuplicatesWithinWatermark" in text:
-        return f'{said} Write watermark = "10 minutes" in the source.'
-    return said or type(error).__name__
+        return f'{message} Write watermark = "10 minutes" in the source.'
+    return message or type(error).__name__

@@ -30,8 +30,8 @@ def problem_with(text: str, folder: Path) -> str | None:
     if source is None:
         return _problem_with_module(place)
     if not source.is_file():
-        beside = [path.name for path in folder.glob("*.py")]
-        close = get_close_matches(Path(place).name, beside, n=1)
+        others = [path.name for path in folder.glob("*.py")]
+        close = get_close_matches(Path(place).name, others, n=1)
         return f"there is no file {place} in the same folder" + (f"; did you mean {close[0]}?" if close else "")
     try:
         tree = ast.parse(source.read_text(encoding="utf-8"))
