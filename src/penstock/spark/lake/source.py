@@ -73,8 +73,7 @@ class LakeReader(DataSourceReader):
         topic = self._options.get("topic")
         if not topic:
             return [FilePart(uri) for uri in lake_of(self._options).uris()]
-        wanted = _Range.of(self._options)
-        return _parts(self._options, wanted.first(), wanted.end())
+        return _parts(self._options, *_bounds(self._options))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task."""
@@ -95,7 +94,7 @@ class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> JsonOffsets:  # noqa: N802  Spark's name
         """Where a new query starts."""
-        return _dump(_Range.of(self._options).first())
+        return _dump(_bounds(self._options)[0])
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  Spark's name
         """The limit of a micro-batch."""
@@ -141,35 +140,20 @@ class LakeStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ends(self) -> JsonOffsets:
         if self._end is None:
-            self._end = _dump(_Range.of(self._options).end())
+            self._end = _dump(_bounds(self._options)[1])
         return self._end
 
 
-class _Range:
-    """The offsets that the options specify, limited to what the lake has."""
-
-    def __init__(self, has: Mapping[int, tuple[int, int]], start: Mapping[int, int], end: Mapping[int, int]) -> None:
-        self._has, self._start, self._end = has, start, end
-
-    @classmethod
-    def of(cls, options: SparkOptions) -> _Range:
-        has: dict[int, tuple[int, int]] = {}
-        for file in lake_of(options).files(options["topic"]):
-            first, end = has.get(file.partition, (file.first_offset, 0))
-            has[file.partition] = (min(first, file.first_offset), max(end, file.last_offset + 1))
-        return cls(has, _offsets(options, "startingOffsets"), _offsets(options, "endingOffsets"))
-
-    def first(self) -> dict[int, int]:
-        return {p: max(first, self._start.get(p, first)) for p, (first, _) in self._wanted()}
-
-    def end(self) -> dict[int, int]:
-        return {
-            p: max(min(end, self._end.get(p, end)), self._start.get(p, 0), first) for p, (first, end) in self._wanted()
-        }
-
-    def _wanted(self) -> list[tuple[int, tuple[int, int]]]:
-        named = set(self._start) | set(self._end)
-        return [(p, bounds) for p, bounds in sorted(self._has.items()) if not named or p in named]
+def _bounds(options: SparkOptions) -> tuple[dict[int, int], dict[int, int]]:
+    """The start and the end of each partition that the options select, limited to what the lake has."""
+    has: dict[int, tuple[int, int]] = {}
+    for file in lake_of(options).files(options["topic"]):
+        first, end = has.get(file.partition, (file.first_offset, 0))
+        has[file.partition] = (min(first, file.first_offset), max(end, file.last_offset + 1))
+    starts, ends = _offsets(options, "startingOffsets"), _offsets(options, "endingOffsets")
+    selected = starts.keys() | ends.keys() or has.keys()
+    begin = {p: max(has[p][0], starts.get(p, 0)) for p in sorted(selected & has.keys())}
+    return begin, {p: max(min(has[p][1], ends.get(p, has[p][1])), start) for p, start in begin.items()}
 
 
 def _offsets(options: SparkOptions, name: str) -> dict[int, int]:

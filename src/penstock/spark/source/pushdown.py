@@ -127,20 +127,18 @@ def _both(one: frozenset[T] | None, other: frozenset[T]) -> frozenset[T]:
 
 
 def _add_offset(to: Constraints, each: Filter, value: int) -> tuple[Constraints, bool]:
-    low, high = to.from_offset, to.to_offset
-    if isinstance(each, EqualTo | EqualNullSafe):
-        low, high = max(low, value), min(high, value + 1)
-    elif isinstance(each, GreaterThan):
-        low = max(low, value + 1)
-    elif isinstance(each, GreaterThanOrEqual):
-        low = max(low, value)
-    elif isinstance(each, LessThan):
-        high = min(high, value)
-    elif isinstance(each, LessThanOrEqual):
-        high = min(high, value + 1)
-    else:
+    allowed = {
+        EqualTo: (value, value + 1),
+        EqualNullSafe: (value, value + 1),
+        GreaterThan: (value + 1, _OFFSET_MAX),
+        GreaterThanOrEqual: (value, _OFFSET_MAX),
+        LessThan: (0, value),
+        LessThanOrEqual: (0, value + 1),
+    }
+    if type(each) not in allowed:
         return to, False
-    return replace(to, from_offset=low, to_offset=high), True
+    low, high = allowed[type(each)]
+    return replace(to, from_offset=max(to.from_offset, low), to_offset=min(to.to_offset, high)), True
 
 
 def _add_time(to: Constraints, each: Filter, value: datetime) -> Constraints:
