@@ -117,7 +117,7 @@ def test_every_record_is_in_the_lake_once_and_the_group_says_how_far(
         assert spark.read.parquet(str(ours.lake)).where("day = '2025-12-31'").count() == 60
 
 
-def test_without_its_checkpoint_an_archive_goes_on_where_the_lake_ends(archive, topic, produce, in_topics) -> None:
+def test_without_its_checkpoint_an_archive_continues_where_the_lake_ends(archive, topic, produce, in_topics) -> None:
     ours = archive()
     produce(topic, numbered(30))
     ours.run()
@@ -145,7 +145,7 @@ def test_a_checkpoint_of_another_lake_is_refused_and_the_groups_offsets_are_the_
 
 
 @pytest.mark.parametrize("lake_format", [LakeFormat.PARQUET, LakeFormat.DELTA])
-def test_a_lake_that_was_moved_goes_on_from_where_it_is(
+def test_a_lake_that_was_moved_continues_from_where_it_is(
     archive, lake_format, topic, produce, in_topics, tmp_path
 ) -> None:
     ours = archive(lake_format)
@@ -166,7 +166,7 @@ def test_a_lake_that_was_moved_goes_on_from_where_it_is(
     assert ours.rows() == in_topics(topic)
 
 
-def test_a_topic_made_anew_is_not_mixed_with_the_old_one(archive, topic, produce, cluster) -> None:
+def test_a_topic_created_again_is_not_mixed_with_the_old_one(archive, topic, produce, cluster) -> None:
     ours = archive()
     produce(topic, numbered(30))
     ours.run()
@@ -179,7 +179,7 @@ def test_a_topic_made_anew_is_not_mixed_with_the_old_one(archive, topic, produce
         ours.run()
 
 
-def test_what_is_wrong_with_the_arguments_is_said_before_spark_starts(archive, topic) -> None:
+def test_wrong_arguments_are_reported_before_spark_starts(archive, topic) -> None:
     with pytest.raises(PipelineError, match="requires --tier"):
         archive().run(local_retention="1h")
     with pytest.raises(PipelineError, match="is not a duration"):

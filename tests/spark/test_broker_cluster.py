@@ -38,7 +38,7 @@ def committed(bootstrap, topic):
         return sum(end for _, end in watermarks(cluster, places).values())
 
 
-def test_a_query_goes_on_while_leaders_die_and_writes_everything_once(spark, nodes, tmp_path) -> None:
+def test_a_query_continues_while_leaders_die_and_writes_everything_once(spark, nodes, tmp_path) -> None:
     """In turn: who leads what is read, who speaks for the sinks, and who leads what is written."""
     source = spark.readStream.format("penstock").option("kafka.bootstrap.servers", nodes.bootstrap)
     source = source.option("subscribe", "orders").option("startingOffsets", "earliest")

@@ -51,7 +51,7 @@ def pipeline(*words, bootstrap, expect=0):
     return done.stderr
 
 
-def test_running_totals_and_archives_on_a_server_go_on_where_they_were(
+def test_running_totals_and_archives_on_a_server_continue_where_they_were(
     tmp_path, penstock_broker_factory, spark
 ) -> None:
     bootstrap = penstock_broker_factory({"listeners.http": "127.0.0.1:0"}).bootstrap

@@ -133,7 +133,7 @@ def test_a_report_takes_a_condition_a_state_and_a_limit(pipeline, mortuary, topi
     assert (screen.rows, screen.notes) == ([], ["starting Spark...", "no finished dead letters match"])
 
 
-def test_a_condition_that_is_none_is_told_with_the_columns(pipeline, topic, mortuary) -> None:
+def test_an_invalid_condition_is_reported_with_the_columns(pipeline, topic, mortuary) -> None:
     mortuary.die((b"a", "boom"))
     for where in ("raeson = 'x'", "reason = = 'x'", "reason"):
         for builtin, arguments in (
@@ -165,14 +165,14 @@ def test_a_redrive_sends_back_what_sql_chooses_and_leaves_the_rest(pipeline, mor
         assert mortuary.open_count(admin) == 5
 
 
-def test_a_redrive_takes_those_that_died_first_and_no_more_than_told(pipeline, mortuary, topic, cluster) -> None:
+def test_a_redrive_takes_the_oldest_up_to_the_maximum(pipeline, mortuary, topic, cluster) -> None:
     for value in (b"first", b"second", b"third"):
         mortuary.die((value, "boom"))
     assert pipeline(redrive, RedriveArguments(topic=(topic,), max=2, rate=50.0)).rows[0]["redriven"] == 2
     assert came_back(cluster, topic) == [b"first", b"second"]
 
 
-def test_a_redrive_that_dies_in_the_middle_goes_on_where_it_was(
+def test_a_redrive_that_dies_in_the_middle_continues_where_it_was(
     pipeline, mortuary, topic, cluster, monkeypatch
 ) -> None:
     monkeypatch.setattr(redrive, "CHUNK", 3)
@@ -186,7 +186,7 @@ def test_a_redrive_that_dies_in_the_middle_goes_on_where_it_was(
     assert came_back(cluster, topic) == values
 
 
-def test_dead_letters_that_somebody_else_redrove_meanwhile_are_skipped(pipeline, mortuary, topic, cluster) -> None:
+def test_dead_letters_that_were_redriven_in_the_meantime_are_skipped(pipeline, mortuary, topic, cluster) -> None:
     mortuary.die(*((b"%d" % number, "boom") for number in range(4)))
 
     class Meddler(Screen):

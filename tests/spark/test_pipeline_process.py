@@ -186,7 +186,7 @@ def test_all_of_spark_ends_with_a_driver_that_is_killed(command, topic, produce)
         eventually(lambda: not command.mark.pids(), WORK_SECONDS, "all are gone")
 
 
-def test_a_killed_pipeline_is_told_as_failed_and_goes_on_from_its_checkpoint(
+def test_a_killed_pipeline_is_shown_as_failed_and_continues_from_its_checkpoint(
     command, bootstrap, topic, produce
 ) -> None:
     out = f"{topic}.copy"

@@ -54,7 +54,7 @@ def by_id(rows):
     return sorted(rows, key=lambda row: str(row.get("id")))
 
 
-def test_a_filter_keeps_keys_and_goes_on_where_it_was(pipelines, topic, produce) -> None:
+def test_a_filter_keeps_keys_and_continues_where_it_was(pipelines, topic, produce) -> None:
     out = f"{topic}.out"
     text = f"""
 [pipeline]
@@ -100,7 +100,7 @@ topic = "{topic}.out"
     assert found == {(b"\xff\x00", b"\x00raw"), (None, b"no key")}
 
 
-def test_a_field_that_no_schema_names_is_told_with_the_schema_to_write(pipelines, topic) -> None:
+def test_a_field_that_no_schema_names_is_reported_with_the_schema_to_write(pipelines, topic) -> None:
     for sql in ("SELECT * FROM orders WHERE amount > 100", "SELECT value.amount FROM orders"):
         with pytest.raises(PipelineError) as caught:
             pipelines.builtin("transform", "big", from_=(f"orders={topic}",), sql=sql, to=f"{topic}.big")
@@ -242,7 +242,7 @@ mode = "update"
     assert sorted(rows) == [(1, 15.0), (1, 115.0), (2, 1.0)]
 
 
-def test_an_aggregate_without_watermark_in_append_mode_is_told_with_the_line_of_its_sink(pipelines, topic) -> None:
+def test_an_aggregate_without_watermark_in_append_mode_is_reported_with_the_line_of_its_sink(pipelines, topic) -> None:
     text = f'[source]\ntopics = "{topic}"\nas = "o"\n[[steps]]\nsql = "SELECT count(*) AS n FROM o"\n[[sinks]]\nkind = "topic"\ntopic = "{topic}.n"\n'
     with pytest.raises(FileErrors) as caught:
         pipelines.run(text)
@@ -408,7 +408,7 @@ topic = "{topic}.out"
     assert not [row for row in good if "bad" in row]
 
 
-def test_what_stands_behind_a_value_is_put_aside_with_it(pipelines, topic, produce) -> None:
+def test_text_after_a_value_is_written_elsewhere_with_it(pipelines, topic, produce) -> None:
     produce(topic, [(None, NEARLY[0]), (None, b'{"id": 20}'), (None, NEARLY[6])], partition=0)
     pipelines.run(f"""
 [source]
@@ -423,7 +423,7 @@ topic = "{topic}.good"
     assert {seen.value for seen in seen_in(pipelines.bootstrap, f"{topic}.bad")} == {NEARLY[0], NEARLY[6]}
 
 
-def test_what_stands_behind_a_value_can_fail_the_pipeline(pipelines, topic, produce) -> None:
+def test_text_after_a_value_can_fail_the_pipeline(pipelines, topic, produce) -> None:
     produce(topic, [(None, b'{"id": 3} oops')], partition=0)
     with pytest.raises(PipelineError, match=f"{topic}/0@0: the value is not JSON, or does not match the schema: "):
         pipelines.run(
@@ -513,7 +513,7 @@ def test_what_spark_does_not_understand_leaves_no_topic_behind(pipelines, topic,
     assert f"{topic}.out" not in {each.name for each in Admin(cluster).topics()}
 
 
-def test_a_topic_that_is_not_there_is_told_before_spark_is_asked(pipelines, topic) -> None:
+def test_a_missing_topic_is_reported_before_spark_starts(pipelines, topic) -> None:
     with pytest.raises(PipelineNotFoundError, match=f"Topic {topic}x does not exist; did you mean {topic}"):
         pipelines.run(f'[source]\ntopics = "{topic}x"\n[[sinks]]\nkind = "console"\n')
     assert pipelines.registry.load("test").state is PipelineState.FAILED

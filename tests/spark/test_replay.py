@@ -75,7 +75,7 @@ def test_a_replay_keeps_keys_headers_timestamps_partitions_and_order(replays, fi
     assert screen.done == 300
 
 
-def test_a_range_is_by_offset_or_by_time_and_of_one_partition_if_told(replays, filled, topic) -> None:
+def test_a_range_is_by_offset_or_by_time_and_optionally_of_one_partition(replays, filled, topic) -> None:
     replays.run(from_offset=20, to_offset=30)
     assert replays.sent() == {p: filled[p][20:30] for p in (0, 1)}
     replays.target = f"{topic}-times"
@@ -110,7 +110,7 @@ def test_a_target_with_fewer_partitions_takes_records_by_their_keys(replays, fil
         assert [record for record in only if record in filled[partition]] == filled[partition][:20]
 
 
-def test_a_replay_that_was_killed_goes_on_and_sends_everything_once(
+def test_a_replay_that_was_killed_continues_and_sends_everything_once(
     replays, filled, bootstrap, cluster, tmp_path, topic
 ) -> None:
     log = tmp_path / "replay.log"

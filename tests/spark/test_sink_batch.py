@@ -180,7 +180,7 @@ def test_a_topic_that_is_not_there_is_made(spark, write, bootstrap) -> None:
     assert values_in(bootstrap, name) == [b"v"]
 
 
-def test_a_topic_that_may_not_be_made_is_told_before_anything_is_staged(spark, penstock_broker_factory) -> None:
+def test_a_topic_that_may_not_be_made_is_reported_before_anything_is_staged(spark, penstock_broker_factory) -> None:
     broker = penstock_broker_factory({"listeners.http": "127.0.0.1:0", "topics.auto_create": False})
     frame = spark.createDataFrame([("there-is-none", "v")], "topic string, value string")
     writer = frame.write.format("penstock").mode("append").option("kafka.bootstrap.servers", broker.bootstrap)
@@ -192,7 +192,7 @@ def test_a_topic_that_may_not_be_made_is_told_before_anything_is_staged(spark, p
     broker.stop()
 
 
-def test_a_broker_without_http_is_told_and_written_to_at_least_once(spark, penstock_broker_factory) -> None:
+def test_a_broker_without_http_is_reported_and_written_to_at_least_once(spark, penstock_broker_factory) -> None:
     broker = penstock_broker_factory()
     frame = spark.createDataFrame([("k", "v")], "key string, value string")
     writer = frame.write.format("penstock").mode("append")

@@ -160,7 +160,7 @@ def test_a_batch_whose_task_fails_leaves_nothing_and_is_written_by_the_next_star
     assert values_in(bootstrap, topic) == files.rows
 
 
-def test_an_old_checkpoint_is_told_and_not_taken_for_what_was_written(
+def test_an_old_checkpoint_is_reported_and_not_mistaken_for_written_data(
     start, run, files, bootstrap, topic, tmp_path
 ) -> None:
     files.add()

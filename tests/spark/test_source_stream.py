@@ -30,7 +30,7 @@ def more(produce, topic):
     return send
 
 
-def test_a_checkpoint_goes_on_where_it_ended_and_is_readable(reading, more, topic, tmp_path) -> None:
+def test_a_checkpoint_continues_where_it_ended_and_is_readable(reading, more, topic, tmp_path) -> None:
     more(5, 5)
     frame = reading.stream(startingOffsets="earliest", maxOffsetsPerTrigger=6)
     rows, progress = reading.run(frame, "c")
@@ -80,7 +80,7 @@ def test_a_first_batch_that_failed_is_read_again_from_where_the_stream_began(rea
     assert reading.run(frame, "c")[0] == offsets(0, 4, 0)
 
 
-def test_a_topic_that_is_deleted_stops_the_query_or_not_as_it_was_told(reading, more, topic, cluster) -> None:
+def test_a_topic_that_is_deleted_stops_the_query_or_not_as_configured(reading, more, topic, cluster) -> None:
     more(5, 5)
     other = f"{topic}-other"
     Admin(cluster).create_topic(other, partitions=1)
@@ -117,7 +117,7 @@ def test_a_broker_that_restarts_is_waited_for(spark, penstock_broker_factory, tm
     broker.stop()
 
 
-def test_a_broker_that_stays_away_is_a_clear_failure_and_the_query_goes_on_when_it_is_back(
+def test_a_broker_that_stays_away_is_a_clear_failure_and_the_query_continues_when_it_is_back(
     spark, penstock_broker_factory, tmp_path
 ) -> None:
     broker = penstock_broker_factory()

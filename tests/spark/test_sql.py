@@ -181,17 +181,17 @@ def test_what_is_wrong_is_a_sentence(ask, statement, sentence, code) -> None:
     assert "org.apache" not in str(refused.value)
 
 
-def test_a_column_that_is_not_there_is_told_with_those_that_are(ask, orders) -> None:
+def test_an_unknown_column_is_reported_with_the_known_ones(ask, orders) -> None:
     with pytest.raises(Failure, match=r"`nonsense` cannot be resolved.*`headers`"):
         ask(f"SELECT nonsense FROM `{orders}`")
 
 
-def test_a_name_that_needs_backticks_is_told(ask, orders) -> None:
+def test_a_name_that_needs_backticks_is_reported(ask, orders) -> None:
     with pytest.raises(Failure, match=f"need backticks: `{orders}`"):
         ask(f"SELECT * FROM {orders}")
 
 
-def test_topics_that_differ_in_capitals_only_are_told_apart(ask, cluster, produce) -> None:
+def test_topics_that_differ_in_capitals_only_are_distinguished(ask, cluster, produce) -> None:
     lower = f"case{uuid.uuid4().hex[:8]}"
     upper = lower.upper()
     for name in (lower, upper):

@@ -69,7 +69,7 @@ def test_what_was_redriven_or_purged_is_finished_and_the_rest_is_open(table, mor
     assert set(states().values()) == {"finished"}
 
 
-def test_a_record_that_somebody_else_wrote_there_belongs_to_where_it_lies(table, topic, cluster, produce) -> None:
+def test_a_record_of_another_program_has_its_position_as_origin(table, topic, cluster, produce) -> None:
     Admin(cluster).create_topic(f"dlq.{topic}", partitions=1)
     strange = [("attempts", b"many"), ("original_offset", b"\xff"), ("last_error", None)]
     produce(f"dlq.{topic}", [(None, b"plain")])
@@ -106,7 +106,7 @@ def test_sql_works_on_dead_letters(table, mortuary, topic, spark) -> None:
 # -- queues
 
 
-def test_a_queue_shows_what_is_not_finished_and_how_it_stands(table, topic, http) -> None:
+def test_a_queue_shows_unfinished_records_with_their_state(table, topic, http) -> None:
     with QueueClient(http, owner="worker-7") as client:
         for number in range(6):
             client.produce(topic, b"%d" % number, key=b"same", backoff_ms=600_000)
@@ -132,12 +132,12 @@ def test_a_queue_without_work_is_an_empty_table(table, topic, http) -> None:
     assert table("queue", "offset long, state string", topic=topic, group="g").collect() == []
 
 
-def test_a_queue_that_there_is_not_is_told(table, topic) -> None:
+def test_a_missing_queue_is_reported(table, topic) -> None:
     with pytest.raises(Exception, match=r"Queue .* of group nobody does not exist"):
         table("queue", topic=topic, group="nobody").count()
 
 
-def test_a_long_queue_is_read_in_parts_that_are_told_apart_by_their_states(table, topic, http, produce) -> None:
+def test_a_long_queue_is_read_in_parts_that_are_distinguished_by_their_states(table, topic, http, produce) -> None:
     produce(topic, [(None, b"%d" % number) for number in range(5_000)], partition=0)
     with QueueClient(http, owner="w") as client:
         leased = client.lease(topic, "g", max_records=1_000, lease_ms=600_000, wait_ms=10_000)

@@ -50,7 +50,7 @@ def test_what_a_thread_kept_is_closed_when_it_ends(penstock_broker) -> None:
     assert not opened[0].is_open
 
 
-def test_after_an_error_connections_are_made_anew() -> Never:
+def test_after_an_error_connections_are_made_again() -> Never:
     with pytest.raises(KeyError), connected(options()) as first:
         raise KeyError
     assert cluster_for(options()) is not first
@@ -63,7 +63,7 @@ def test_dropped_connections_are_closed_and_not_given_out_again() -> None:
     assert cluster_for(options(**{"kafka.client.id": "other"})) is other
 
 
-def test_an_address_that_is_none_is_an_error_of_the_option() -> None:
+def test_an_invalid_address_is_an_error_of_the_option() -> None:
     with pytest.raises(OptionError, match=r"kafka\.bootstrap\.servers"):
         cluster_for(options("127.0.0.1:0"))
 

@@ -75,7 +75,7 @@ class Cause:
         return Cause(*self._causes) if self._causes else None
 
 
-def test_of_what_java_throws_the_cause_is_told() -> None:
+def test_the_cause_of_a_java_exception_is_reported() -> None:
     assert (
         sentence_of(Thrown("Exception thrown in awaitResult: ", "[USER_RAISED_EXCEPTION] boom SQLSTATE: P0001"))
         == "boom"

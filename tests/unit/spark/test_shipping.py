@@ -80,12 +80,12 @@ def test_a_compiled_module_of_the_users_is_refused_with_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("name", ["no_such_module_here", "os.path", "sys"])
-def test_what_is_no_module_is_refused(name) -> None:
+def test_names_that_are_not_modules_are_refused(name) -> None:
     with pytest.raises(ShippingError, match="specify a top-level module"):
         package([name])
 
 
-def test_another_platform_is_told_to_install_it(tmp_path) -> None:
+def test_the_error_on_another_platform_says_to_install_it(tmp_path) -> None:
     archive = tmp_path / "penstock-0.zip"
     with zipfile.ZipFile(archive, "w") as zipped:
         zipped.writestr(shipped.PLATFORM, "cpython-39 on linux-m68k")

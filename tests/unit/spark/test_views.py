@@ -70,11 +70,11 @@ def test_a_query_may_mean_every_column(sql) -> None:
         ("", set()),
     ],
 )
-def test_a_query_needs_the_tables_that_stand_where_a_table_does(sql, tables) -> None:
+def test_a_query_needs_the_names_in_the_position_of_tables(sql, tables) -> None:
     assert tables_named(list(tokens_of(sql))) == tables
 
 
-def test_a_statement_that_is_no_query_may_mean_any_name() -> None:
+def test_another_statement_may_use_any_name() -> None:
     assert {"DESCRIBE", "orders"} <= tables_named(list(tokens_of("DESCRIBE orders")))
 
 

@@ -48,7 +48,7 @@ def test_a_group_that_promises_more_than_the_lake_has_is_taken_back(parquet, clu
 
 
 @pytest.mark.parametrize("claims", [False, True])
-def test_while_it_runs_a_group_only_goes_on(bare_broker, cluster, parquet, claims) -> None:
+def test_while_an_archive_runs_its_group_never_goes_back(bare_broker, cluster, parquet, claims) -> None:
     options, lake = {"kafka.bootstrap.servers": bare_broker.bootstrap}, parquet.open()
     if claims:
         lake.claim("orders", str(cluster.topic("orders").topic_id))
@@ -67,7 +67,7 @@ def make_anew(cluster) -> None:
             producer.send("orders", b"new %d" % n, partition=n % 2)
 
 
-def test_a_topic_made_anew_under_a_running_archive_is_not_taken_for_the_old_one(bare_broker, cluster, parquet) -> None:
+def test_a_topic_created_again_during_an_archive_is_not_mistaken_for_the_old_one(bare_broker, cluster, parquet) -> None:
     """The broker would drop what the group says is archived: records of the new topic that no lake has."""
     archiving.prepare(cluster, parquet.open(), ["orders"], "g")
     options = {"kafka.bootstrap.servers": bare_broker.bootstrap, "archive.group": "g", "path": str(parquet.folder)}
@@ -82,9 +82,7 @@ def test_a_topic_made_anew_under_a_running_archive_is_not_taken_for_the_old_one(
     assert offsets(cluster) == {}
 
 
-def test_a_group_is_not_told_of_a_topic_that_was_made_anew_after_the_lakes_commit(
-    bare_broker, cluster, parquet
-) -> None:
+def test_a_group_has_no_commit_for_a_topic_created_again_after_the_lakes_commit(bare_broker, cluster, parquet) -> None:
     lake = parquet.open()
     archiving.prepare(cluster, lake, ["orders"], "g")
     make_anew(cluster)
@@ -146,7 +144,7 @@ def test_a_lake_that_was_moved_is_missed_where_it_was(archive, checkpoint) -> No
 
 
 @pytest.mark.parametrize("place", ["moved", "elsewhere/lake"])
-def test_a_lake_that_was_moved_goes_on_where_it_is_unless_its_format_keeps_the_place(archive, cluster, place) -> None:
+def test_a_lake_that_was_moved_continues_unless_its_format_stores_the_place(archive, cluster, place) -> None:
     """An Iceberg table was taken for none: a second one was made beside it, without what the first has."""
     archiving.prepare(cluster, archive.open(), ["orders"], "g")
     archive.run(0, records(offsets=range(3)))
@@ -225,7 +223,7 @@ def test_a_lake_that_is_not_there_is_a_loss(parquet, cluster) -> None:
         read_tier(cluster, "orders").earliest(0, 1)
 
 
-def test_a_topic_that_was_made_anew_is_refused_also_when_it_has_more_than_the_lake(parquet, cluster) -> None:
+def test_a_topic_that_was_created_again_is_refused_also_when_it_has_more_than_the_lake(parquet, cluster) -> None:
     archiving.prepare(cluster, parquet.open(), ["orders"], "g")
     parquet.run(0, records(offsets=range(4)))
     archiving.prepare(cluster, parquet.open(), ["orders"], "g")

@@ -91,7 +91,7 @@ def test_a_crash_inside_a_commit_is_finished_or_cleaned_up_when_the_batch_comes_
     assert (len(archive.data_files()), archive.staged()) == (4, [])
 
 
-def test_a_crash_behind_the_commit_is_no_second_batch(archive, monkeypatch) -> None:
+def test_a_crash_after_the_commit_does_not_repeat_the_batch(archive, monkeypatch) -> None:
     files = archive.stage(0, records(offsets=range(3)))
 
     def crash(*_) -> Never:
@@ -120,7 +120,7 @@ def test_another_archive_finishes_what_one_that_is_gone_left_of_its_topics(archi
 
 
 @pytest.mark.parametrize("moment_ms", [9 * 10**15, 253_402_300_800_000, -62_135_596_800_001])
-def test_a_record_whose_timestamp_is_no_date_is_kept_as_it_is(archive, moment_ms) -> None:
+def test_a_timestamp_that_is_not_a_date_is_unchanged(archive, moment_ms) -> None:
     archive.run(0, records(offsets=[0, 1], timestamps_ms=[NEW_YEAR_MS, moment_ms]))
     archive.run(1, records(offsets=[2]))
     assert archive.rows() == expected("orders", 0, range(3))
@@ -273,7 +273,7 @@ def test_a_lake_knows_a_query_that_has_found_nothing_yet(archive) -> None:
     assert archive.run(1, records(offsets=range(3))).ends == {"orders": {0: 3}}
 
 
-def test_a_topic_that_was_made_anew_is_not_mixed_with_the_one_before(archive) -> None:
+def test_a_topic_that_was_created_again_is_not_mixed_with_the_one_before(archive) -> None:
     archive.open().claim("orders", "one")
     archive.open().claim("orders", "two")
     archive.run(0, records(offsets=range(3)))
@@ -283,7 +283,7 @@ def test_a_topic_that_was_made_anew_is_not_mixed_with_the_one_before(archive) ->
 
 
 @pytest.mark.parametrize("place", ["my lake", "naïve", "a'b", "a+b=c"])
-def test_a_lake_may_lie_in_a_folder_of_any_name(tmp_path, archive, place) -> None:
+def test_a_lake_may_be_in_a_folder_of_any_name(tmp_path, archive, place) -> None:
     archive.folder = tmp_path / place
     archive.run(0, records(offsets=range(3)))
     assert archive.open().ends("orders") == {0: 3}
@@ -428,7 +428,7 @@ def test_rows_that_the_table_has_no_column_for_are_refused_and_not_dropped(archi
     assert sorted(row["a"] for row in rows_of(lake)) == [1, 2, 3]
 
 
-def test_a_table_of_somebody_else_is_left_alone(tmp_path) -> None:
+def test_a_table_of_another_program_is_unchanged(tmp_path) -> None:
     from deltalake import DeltaTable, write_deltalake
 
     write_deltalake(str(tmp_path / "lake"), pa.table({"x": [1]}))

@@ -45,14 +45,14 @@ def test_folders_that_cannot_be_are_refused() -> None:
         (pa.map_(pa.string(), pa.string()), "a map"),
     ],
 )
-def test_a_column_that_is_no_plain_value_is_no_folder(kind, told) -> None:
+def test_a_column_without_simple_values_cannot_be_a_folder(kind, told) -> None:
     schema = pa.schema({"key": kind, "n": pa.int64()})
     with pytest.raises(LakeError, match=rf"'key', which is {told}, .*CAST\(key AS STRING\) AS key"):
         layout_for(schema, ["key"])
     assert layout_for(schema, []).folders == ()
 
 
-def test_an_empty_text_lies_where_nulls_do() -> None:
+def test_an_empty_text_is_in_the_folder_of_nulls() -> None:
     layout = layout_for(pa.schema([pa.field("a", pa.string(), nullable=False), pa.field("b", pa.string())]), ["a"])
     batch = pa.record_batch({"a": ["x", "", "x", ""], "b": ["", "", None, "y"]})
     split = {folders: part["b"].to_pylist() for folders, _, part in layout.split(batch)}
@@ -75,6 +75,6 @@ def test_the_day_is_that_of_utc(moment_ms, day) -> None:
 
 
 @pytest.mark.parametrize(("moment_ms", "day"), [(-1, date(1969, 12, 31)), (10**15, date.max), (-(10**14), date.min)])
-def test_a_timestamp_that_is_no_date_lies_on_the_nearest_day(moment_ms, day) -> None:
+def test_a_timestamp_that_is_not_a_date_is_in_the_folder_of_the_nearest_day(moment_ms, day) -> None:
     ((folders, _, _),) = records_layout().split(records(offsets=[0], timestamps_ms=[moment_ms]))
     assert folders == ("orders", str(day))

@@ -78,7 +78,7 @@ def test_the_first_offset_at_or_after_a_time_is_found(archive) -> None:
     assert find_time(files, times[9] + 1) is None
 
 
-def test_the_first_offset_for_a_time_may_lie_in_a_file_that_begins_later(archive) -> None:
+def test_the_first_offset_for_a_time_may_be_in_a_file_that_starts_later(archive) -> None:
     # Offset 1 is of the next day, and in a file of its own with offset 4; 2 and 3 are late.
     times = [NEW_YEAR_MS + hour * DAY_MS // 24 for hour in (10, 24, 22, 23, 25)]
     archive.run(0, records(offsets=range(5), timestamps_ms=times))
@@ -102,7 +102,7 @@ def test_a_time_is_found_as_by_looking_at_every_record(tmp_path_factory, data) -
     assert find_time(archive.open().files("orders"), moment_ms) == first
 
 
-def test_a_file_that_somebody_put_in_another_order_is_searched_whole(tmp_path) -> None:
+def test_a_file_in_another_order_is_searched_completely(tmp_path) -> None:
     path = tmp_path / "rewritten.parquet"
     table = pa.Table.from_batches([records(offsets=[6, 7, 2, 3])])
     pq.write_table(table, path, row_group_size=2)

@@ -44,7 +44,7 @@ def phases(replay):
     return {phase.source: (phase.start, phase.end) for phase in replay.phases}
 
 
-def test_the_broker_gives_what_it_has_and_the_lake_what_lies_before(plan) -> None:
+def test_the_broker_gives_what_it_has_and_the_lake_what_is_before(plan) -> None:
     replay = plan()
     assert phases(replay) == {"lake": ({0: 0}, {0: 6}), "broker": ({0: 6, 1: 0}, {0: 10, 1: 10})}
     assert (replay.total, replay.keep_partitions) == (20, True)
@@ -71,7 +71,7 @@ def test_a_range_is_cut_to_what_there_is(plan, asked, settled) -> None:
     assert phases(plan(**asked)) == settled
 
 
-def test_the_same_command_goes_on_with_what_was_settled_and_another_is_refused(plan, bootstrap) -> None:
+def test_the_same_command_continues_the_plan_and_another_is_refused(plan, bootstrap) -> None:
     begun = plan()
     with Cluster(bootstrap) as cluster, Producer(cluster) as producer:
         producer.send("orders", b"later", partition=0)
@@ -96,7 +96,7 @@ def test_a_target_that_is_not_there_is_made_and_a_smaller_one_takes_records_by_k
     assert plan(to="one", partition=0, folder="third").keep_partitions
 
 
-def test_where_nothing_can_come_from_is_said(plan) -> None:
+def test_a_missing_source_is_reported(plan) -> None:
     with pytest.raises(LakeError, match="has no tier; specify its lake"):
         plan(location="")
     with pytest.raises(LakeError, match="orders/7 does not exist"):
@@ -107,7 +107,7 @@ def test_a_phase_counts_its_offsets() -> None:
     assert Phase("lake", {0: 3, 1: 5}, {0: 10, 1: 5}).total == 7
 
 
-def test_what_nobody_has_is_said_and_not_waited_for(plan, bootstrap) -> None:
+def test_missing_offsets_are_reported_and_not_waited_for(plan, bootstrap) -> None:
     with Cluster(bootstrap) as cluster:
         Admin(cluster).delete_records({("orders", 0): 9})
     notes = []

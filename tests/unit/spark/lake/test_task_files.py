@@ -19,7 +19,7 @@ def files(tmp_path):
     return make
 
 
-def test_rows_are_gathered_into_row_groups_of_the_size_that_was_told(files, tmp_path) -> None:
+def test_rows_are_buffered_into_row_groups_of_the_configured_size(files, tmp_path) -> None:
     (file,) = files(group_rows_max=100).write(records(offsets=range(n, n + 30)) for n in range(0, 300, 30))
     metadata = pq.read_metadata(tmp_path / file.staged)
     # A group is closed by the batch that fills it.
@@ -49,7 +49,7 @@ def test_rows_that_wait_in_many_files_are_bounded_together(files) -> None:
     assert most <= 3_000
 
 
-def test_no_more_files_are_open_than_were_told_and_every_row_is_written(files) -> None:
+def test_the_number_of_open_files_is_limited_and_every_row_is_written(files) -> None:
     task = files(open_max=3)
     most = 0
 

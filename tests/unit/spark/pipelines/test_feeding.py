@@ -41,7 +41,7 @@ def sink(topic, view="") -> str:
         ),
     ],
 )  # fmt: skip
-def test_a_pipeline_that_would_feed_itself_is_told_with_its_line(text, problems) -> None:
+def test_a_pipeline_that_reads_its_own_output_is_reported_with_its_line(text, problems) -> None:
     assert told(text) == problems
 
 
@@ -62,5 +62,5 @@ def test_set_can_close_a_circle_too() -> None:
         '[source]\nlake = "orders"\n' + sink("orders"),
     ],
 )  # fmt: skip
-def test_what_ends_is_no_circle(text) -> None:
+def test_a_chain_is_not_a_circle(text) -> None:
     assert told(text) == []

@@ -33,7 +33,7 @@ def hint(sources, sql, error=None, lines=None, view="step1"):
         (BOTH, FILE_OF_TWO, ': schema = "amount DOUBLE, ..." in [sources.payments]'),
     ],
 )
-def test_a_source_without_a_schema_is_told_how_to_write_one(sources, lines, written) -> None:
+def test_the_hint_for_a_source_without_a_schema_shows_one(sources, lines, written) -> None:
     names = " JOIN ".join(sources)
     assert hint(sources, f"SELECT amount FROM {names}", lines=lines).endswith(written)
 
@@ -46,7 +46,7 @@ def test_a_source_without_a_schema_is_told_how_to_write_one(sources, lines, writ
         (missing("", "INVALID_EXTRACT_BASE_FIELD_TYPE"), '"id INT, amount DOUBLE"'),
     ],
 )
-def test_the_schema_has_the_field_that_was_meant(error, fields) -> None:
+def test_the_schema_has_the_missing_field(error, fields) -> None:
     assert hint(ORDERS, "SELECT 1 FROM Orders o", error).endswith(f": --schema {fields}")
 
 
@@ -60,7 +60,7 @@ def test_the_schema_has_the_field_that_was_meant(error, fields) -> None:
         (ORDERS, ValueError("UNRESOLVED_COLUMN")),
     ],
 )
-def test_nothing_is_said_where_a_schema_would_not_help(sources, error) -> None:
+def test_there_is_no_hint_where_a_schema_would_not_help(sources, error) -> None:
     assert hint(sources, "SELECT amount FROM orders", error) == ""
 
 

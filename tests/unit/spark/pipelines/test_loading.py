@@ -187,11 +187,11 @@ topics = "payments"
         ('[stats]\ntopics = ["a"]\n[source]\ntopics = "a"\n[[sinks]]\nkind = "console"\n', 'p.toml:1: [stats]: the table of a built-in requires kind = "stats" in [pipeline]'),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_with_its_line_and_what_to_write(text, told) -> None:
+def test_a_mistake_is_reported_with_its_line_and_what_to_write(text, told) -> None:
     assert problems(text) == [told]
 
 
-def test_all_mistakes_are_told_at_once_in_the_order_of_their_lines() -> None:
+def test_all_mistakes_are_reported_at_once_in_the_order_of_their_lines() -> None:
     text = changed("rate = 1000", "rat = 1000").replace('kind = "topic"', 'kind = "topik"')
     assert [line.partition(" ")[0] for line in problems(text)] == ["p.toml:5:", "p.toml:24:"]
     text = changed("topics =", "topcs =").replace('kind = "topic"', 'kind = "topik"')
@@ -215,7 +215,7 @@ def test_set_wins_over_the_file() -> None:
         ("sinks.0", "x", "--set: sinks.0 is not a key; write TABLE.KEY=VALUE, such as source.start=latest or sinks.0.topic=out"),
     ],
 )  # fmt: skip
-def test_a_wrong_set_is_told_as_such(path, value, told) -> None:
+def test_a_wrong_override_is_reported_as_such(path, value, told) -> None:
     assert problems(GOOD, {path: value}) == [told]
 
 
@@ -226,18 +226,18 @@ def test_a_file_that_is_not_there_names_those_that_are(tmp_path) -> None:
         load(tmp_path / "order.toml")
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path) -> None:
+def test_a_file_that_cannot_be_read_is_reported(tmp_path) -> None:
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(PipelineUsageError, match="cannot be read"):
         load(tmp_path / "binary.toml")
 
 
-def test_a_mark_before_the_first_character_is_no_part_of_the_file(tmp_path) -> None:
+def test_a_byte_order_mark_is_ignored(tmp_path) -> None:
     (tmp_path / "orders.toml").write_bytes(b"\xef\xbb\xbf" + GOOD.encode())
     assert load(tmp_path / "orders.toml").head.name == "big-orders"
 
 
-def test_numbers_and_lists_that_python_cannot_read_are_told() -> None:
+def test_numbers_and_lists_that_python_cannot_read_are_reported() -> None:
     for text in (f"a = {'[' * 5000}{']' * 5000}", f"a = {'9' * 5000}"):
         assert "invalid TOML" in problems(text)[0]
     assert '[pipeline] rate: got "999' in problems(GOOD, {"pipeline.rate": "9" * 5000})[0]

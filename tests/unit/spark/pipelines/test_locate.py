@@ -82,7 +82,7 @@ def test_a_key_is_found_on_its_line(path, line) -> None:
     assert lines_of(TEXT).of(path) == line
 
 
-def test_a_key_that_is_missing_is_told_by_its_table() -> None:
+def test_a_missing_key_has_the_line_of_its_table() -> None:
     lines = lines_of(TEXT)
     assert lines.of(("steps", 1, "python")) == 22
     assert lines.of(("nothing", "at all")) == 1

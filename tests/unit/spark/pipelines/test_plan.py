@@ -55,7 +55,7 @@ def test_codes_plans_and_traces_are_left_out(text, told) -> None:
     assert spark_text(RuntimeError(text)) == told
 
 
-def test_state_of_another_query_is_told_with_what_to_do() -> None:
+def test_state_of_another_query_is_reported_with_what_to_do() -> None:
     text = "[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema does not match existing state key schema.\nSQLSTATE: 42K06"
     assert spark_text(RuntimeError(text)).endswith("set a new checkpoint for the pipeline, or rename the sink.")
 
@@ -67,7 +67,7 @@ def test_state_of_another_query_is_told_with_what_to_do() -> None:
         ("import sys; sys.exit(3)", r"s\.py:f failed \(s\.py, line 2\): SystemExit: 3"),
     ],
 )
-def test_a_step_that_raises_is_told_with_its_line(tmp_path, monkeypatch, body, told) -> None:
+def test_a_step_that_raises_is_reported_with_its_line(tmp_path, monkeypatch, body, told) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "s", raising=False)
     (tmp_path / "s.py").write_text(f"def f(frame):\n    {body}\n")

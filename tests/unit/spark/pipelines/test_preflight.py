@@ -48,7 +48,7 @@ def test_a_place_that_only_spark_knows_is_left_to_it(pipeline) -> None:
     check_folders(pipeline, "s3a://only/spark/knows/this")
 
 
-def test_a_broker_that_does_not_answer_is_told() -> None:
+def test_a_broker_that_does_not_answer_is_reported() -> None:
     with pytest.raises(CannotConnect, match=r"127\.0\.0\.1:1"):
         check_broker("127.0.0.1:1")
 

@@ -66,7 +66,7 @@ def test_looking_makes_no_folder(registry) -> None:
     assert not registry.folder.exists()
 
 
-def test_an_unknown_name_is_told_those_that_are_known(registry) -> None:
+def test_the_error_for_an_unknown_name_lists_the_known_ones(registry) -> None:
     registry.save(a_run())
     with pytest.raises(PipelineNotFoundError, match="existing pipelines: orders"):
         registry.load("order")
@@ -136,7 +136,7 @@ def test_the_hold_of_a_killed_process_is_let_go(registry, start) -> None:
         pass
 
 
-def test_what_is_no_run_is_told(registry) -> None:
+def test_a_damaged_file_is_reported(registry) -> None:
     registry.folder.mkdir()
     (registry.folder / "bad.json").write_text("{")
     with pytest.raises(PipelineError, match=r"bad\.json is damaged"):

@@ -209,7 +209,7 @@ def test_progress_is_shown_and_remembered(registry) -> None:
     assert execution(registry, streams=False).execute(work).rows == 7
 
 
-def test_checkpoints_lie_in_the_state_folder_unless_told_and_must_be_told_on_a_cluster(registry) -> None:
+def test_checkpoints_are_in_the_state_folder_by_default_and_must_be_set_on_a_cluster(registry) -> None:
     assert execution(registry).checkpoint == str(registry.folder / "checkpoints" / "p")
     assert execution(registry, checkpoint="s3a://there").checkpoint == "s3a://there"
     with pytest.raises(
@@ -232,7 +232,7 @@ LOST = 'orders/1 is gone. Set the option failOnDataLoss to "false" to continue w
         ({"kind": "archive"}, " For an archive, this option is --skip-lost."),
     ],
 )  # fmt: skip
-def test_lost_records_are_told_with_what_to_do_in_a_pipeline(registry, more, advice) -> None:
+def test_lost_records_are_reported_with_what_to_do_in_a_pipeline(registry, more, advice) -> None:
     with pytest.raises(PipelineError) as caught:
         execution(registry, **more).execute(lambda context: context.follow([Query(RuntimeError(LOST))]))
     assert str(caught.value) == f"Query name failed: {LOST}{advice}".replace("STATE", str(registry.folder))

@@ -39,7 +39,7 @@ def test_a_query_has_no_slips(sql) -> None:
         ),
     ],
 )
-def test_a_slip_is_told_with_its_line(sql, line, text) -> None:
+def test_a_slip_is_reported_with_its_line(sql, line, text) -> None:
     assert [(slip.line, slip.text) for slip in slips_of(sql)] == [(line, text)]
 
 

@@ -31,7 +31,7 @@ def test_durations(text, ms) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "ten seconds", "10", "10 fortnights", "-1s", "1s 2s"])
-def test_what_is_no_duration_is_refused(text) -> None:
+def test_invalid_durations_are_refused(text) -> None:
     with pytest.raises(ValueError, match='is not a duration such as "10s", "5 minutes" or "2 hours"'):
         duration_ms(text)
 

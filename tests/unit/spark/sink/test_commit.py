@@ -33,7 +33,7 @@ def test_an_http_listener_that_cannot_be_reached_is_named_with_what_to_do(monkey
         open_sink(parse_address("127.0.0.1:1"), "s")
 
 
-def test_a_commit_says_in_which_life_of_the_staging_topic_its_parts_lie() -> None:
+def test_a_commit_includes_the_id_of_the_staging_topic() -> None:
     done = Staged("s", 1, "another, of a task with nothing to write")
     with server(answer(COMMITTED)) as (address, requests):
         commit(parse_address(address), [done, Staged("s", 1, LIFE, (SinkPart("t", 0, [(0, 0, 3)]),))][::-1])
@@ -47,7 +47,7 @@ def test_rows_that_were_staged_in_two_lives_are_not_committed() -> None:
     assert requests == []
 
 
-def test_who_waits_for_a_commit_is_told_once_what_for(caplog) -> None:
+def test_the_reason_of_a_waiting_commit_is_logged_once(caplog) -> None:
     staged = [Staged("s", 1, LIFE, (SinkPart("t", 0, [(0, 0, 3)]),))]
     with server(LATE, LATE, answer(COMMITTED)) as (address, requests):
         commit(parse_address(address), staged)

@@ -25,7 +25,7 @@ def test_batches_hold_every_row_in_order_and_know_their_count(compression) -> No
     assert values == list(range(1000))
 
 
-def test_a_record_larger_than_a_batch_stands_alone() -> None:
+def test_a_record_larger_than_a_batch_has_its_own_batch() -> None:
     sizes = [
         len(batch)
         for batch, _ in encoded(records(3, 5000), now_ms=0, compression=Compression.NONE, batch_bytes_max=100)

@@ -42,7 +42,7 @@ def layout(ddl, *, topic_given=True, keep_timestamp=False):
     return layout_of(schema(ddl), topic_given=topic_given, keep_timestamp=keep_timestamp)
 
 
-def test_every_column_is_found_by_its_name_wherever_it_stands() -> None:
+def test_every_column_is_found_by_its_name_in_any_position() -> None:
     found = layout(
         {
             "partition": "int",
@@ -78,12 +78,12 @@ def test_the_option_wins_over_the_column_whatever_its_type() -> None:
         ({"VALUE": "string"}, "there are: VALUE"),
     ],
 )
-def test_a_column_that_cannot_be_used_is_told_with_its_type(columns, said) -> None:
+def test_an_invalid_column_is_reported_with_its_type(columns, said) -> None:
     with pytest.raises(OptionError, match=said.replace("(", r"\(")):
         layout(columns)
 
 
-def test_without_a_topic_anywhere_it_is_said_how_to_name_one() -> None:
+def test_without_a_topic_the_error_explains_how_to_name_one() -> None:
     with pytest.raises(OptionError, match="option 'topic'"):
         layout({"value": "string"}, topic_given=False)
 

@@ -10,7 +10,7 @@ from penstock.spark.sink.settings import settings_of
 from penstock.types import Acks
 
 
-def test_nothing_needs_to_be_said() -> None:
+def test_all_options_have_defaults() -> None:
     settings = settings_of({})
     assert settings.topic is None
     assert settings.exactly_once
@@ -84,7 +84,7 @@ def test_what_would_change_the_sinks_own_work_is_refused_with_the_reason(name) -
         ({"sinkName": "x", "exactlyOnce": "false"}, "require exactlyOnce=true"),
     ],
 )
-def test_a_value_that_cannot_be_used_is_told_with_what_to_write(options, said) -> None:
+def test_an_invalid_value_is_reported_with_what_to_write(options, said) -> None:
     with pytest.raises(OptionError, match=said):
         settings_of(options)
 

@@ -14,7 +14,7 @@ def delivery(base_offset, count):
     return DeliveredBatch("__staging.s", 0, base_offset, count)
 
 
-def test_batches_are_told_by_their_destination_in_order() -> None:
+def test_batches_are_listed_by_destination_in_order() -> None:
     targets = [("t", 0), ("u", 1), ("t", 0)]
     deliveries = [delivery(0, 5), delivery(5, 2), delivery(9, 1)]
     assert parts_of(targets, deliveries) == [
@@ -29,12 +29,12 @@ def test_batches_that_touch_are_one_range() -> None:
     ]
 
 
-def test_a_batch_whose_place_nobody_knows_is_not_committed() -> None:
+def test_a_batch_with_unknown_position_is_not_committed() -> None:
     with pytest.raises(ClientError, match="try again"):
         parts_of([("t", 0)], [delivery(-1, 5)])
 
 
-def test_what_no_request_can_carry_is_told_by_where_it_was_to_go() -> None:
+def test_a_batch_that_is_too_large_is_reported_with_its_target() -> None:
     opened = OpenedSink("s", "t", "an id", 1, None)
     with Cluster("127.0.0.1:1") as cluster:
         staging = StagingWriter(cluster, opened, 0, 3)

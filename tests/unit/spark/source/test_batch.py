@@ -117,12 +117,12 @@ def test_patterns_and_partitions_select(rows, fill, topic) -> None:
     assert rows(subscribePattern=uuid.uuid4().hex) == []
 
 
-def test_a_topic_that_is_not_there_is_said(rows) -> None:
+def test_a_missing_topic_is_reported(rows) -> None:
     with pytest.raises(SourceError, match=r"Topic nowhere does not exist: create it first .* subscribePattern"):
         rows(subscribe="nowhere")
 
 
-def test_an_assigned_partition_that_is_not_there_is_told(rows, fill, topic) -> None:
+def test_a_missing_assigned_partition_is_reported(rows, fill, topic) -> None:
     fill(topic, 3, 2)
     with pytest.raises(SourceError, match=f"Partition {topic}/7 does not exist: correct the option assign"):
         rows(assign=json.dumps({topic: [0, 7]}))
@@ -134,13 +134,13 @@ def test_a_fetch_size_beyond_what_the_protocol_can_say_is_the_most_that_it_can(r
     assert offsets(rows(**more)) == [[0, 1, 2]]
 
 
-def test_a_start_behind_the_end_is_said(rows, fill, topic) -> None:
+def test_a_start_after_the_end_is_reported(rows, fill, topic) -> None:
     fill(topic, 5, 5)
     with pytest.raises(OptionError, match=f"{topic}/0 would start at offset 9 .startingOffsets., after its end, 5"):
         rows(startingOffsets=by_partition(topic, 9, 0))
 
 
-def test_records_that_are_gone_are_a_data_loss_unless_told(rows, fill, topic, admin) -> None:
+def test_deleted_records_are_a_data_loss_by_default(rows, fill, topic, admin) -> None:
     fill(topic, 10)
     admin.delete_records({(topic, 0): 6})
     assert offsets(rows()) == [[6, 7, 8, 9]], "earliest is wherever it is"
@@ -150,7 +150,7 @@ def test_records_that_are_gone_are_a_data_loss_unless_told(rows, fill, topic, ad
     assert offsets(rows(startingOffsets=start, failOnDataLoss="false")) == [[6, 7, 8, 9]]
 
 
-def test_an_end_that_is_not_there_is_a_data_loss_unless_told(rows, fill, topic) -> None:
+def test_an_end_that_does_not_exist_is_a_data_loss_by_default(rows, fill, topic) -> None:
     fill(topic, 10)
     end = by_partition(topic, 12, 0)
     with pytest.raises(DataLossError, match=rf"{topic}/0 ends at offset 10: endingOffsets asks for 12"):
@@ -234,7 +234,7 @@ def test_a_dataframe_that_is_used_again_has_what_came_since(reader, fill, topic)
     assert offsets(taken(fixed, plans[1])) == [[0, 1, 2]], "an end that was given stays"
 
 
-def test_a_dataframe_whose_topic_was_made_anew_has_what_is_there_now(reader, fill, topic, admin) -> None:
+def test_a_dataframe_whose_topic_was_created_again_has_what_is_there_now(reader, fill, topic, admin) -> None:
     fill(topic, 10)
     admin.delete_records({(topic, 0): 8})
     made = reader()

@@ -57,7 +57,7 @@ def test_offsets_by_partition() -> None:
     assert bound.mentions(EARLIEST)
 
 
-def test_a_time_without_a_record_is_an_error_unless_told() -> None:
+def test_a_time_without_a_record_is_an_error_by_default() -> None:
     assert not start(startingTimestamp="5").no_match_is_latest
     assert start(startingTimestamp="5", startingOffsetsByTimestampStrategy="Latest").no_match_is_latest
     assert end(endingTimestamp="5").no_match_is_latest

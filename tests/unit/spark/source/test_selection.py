@@ -43,7 +43,7 @@ def test_named_groups_may_be_spelt_as_java_does() -> None:
         ({"assign": "[]"}, "assign must be JSON such as"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(options, text) -> None:
+def test_invalid_selections_are_refused(options, text) -> None:
     with pytest.raises(OptionError, match=text):
         of(**options)
 

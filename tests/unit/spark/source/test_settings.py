@@ -59,7 +59,7 @@ def test_options_of_kafkas_client_that_do_nothing_are_taken_with_a_warning(caplo
     assert "isolation" not in caplog.text
 
 
-def test_options_of_streams_do_nothing_in_a_batch_and_that_is_said(caplog) -> None:
+def test_options_of_streams_have_no_effect_in_a_batch_with_a_warning(caplog) -> None:
     with caplog.at_level(logging.WARNING, "penstock.spark"):
         batch_settings(options(maxOffsetsPerTrigger="5"))
     assert "maxOffsetsPerTrigger is for streams" in caplog.text

@@ -23,7 +23,7 @@ def read(stream, start, end):
     return found
 
 
-def test_offsets_stand_in_a_checkpoint_as_the_kafka_connector_writes_them() -> None:
+def test_offsets_in_a_checkpoint_have_the_format_of_the_kafka_connector() -> None:
     offsets = {("b", 0): 5, ("a", 10): 1, ("a", 2): 7}
     assert json.dumps(dump(offsets)) == '{"a": {"2": 7, "10": 1}, "b": {"0": 5}}'
     assert load(dump(offsets)) == offsets
@@ -155,7 +155,7 @@ def test_a_pattern_that_finds_nothing_yet_waits(stream, admin, fill) -> None:
     assert read(query, start, query.latestOffset(start, ALL)) == {(name, 0): [0, 1]}
 
 
-def test_a_topic_that_is_not_there_at_the_start_is_said(stream) -> None:
+def test_a_topic_that_is_missing_at_the_start_is_reported(stream) -> None:
     with pytest.raises(SourceError, match="Topic nowhere does not exist: create it first"):
         stream(subscribe="nowhere").initialOffset()
 
@@ -183,7 +183,7 @@ def test_records_that_aged_out_are_a_data_loss(stream, fill, topic, admin) -> No
     assert read(lenient, start, end) == {(topic, 0): [6, 7, 8, 9]}
 
 
-def test_a_topic_that_is_deleted_is_a_data_loss_or_the_query_goes_on_without_it(stream, fill, topic, admin) -> None:
+def test_a_topic_that_is_deleted_is_a_data_loss_or_the_query_continues_without_it(stream, fill, topic, admin) -> None:
     other = f"{topic}-other"
     admin.create_topic(other, partitions=1)
     both = {"subscribe": f"{topic},{other}", "startingOffsets": "earliest"}
@@ -225,7 +225,9 @@ def test_available_now_reports_a_topic_that_is_deleted(stream, fill, topic, admi
         query.latestOffset({}, ALL)
 
 
-def test_a_topic_that_was_made_anew_is_a_data_loss_or_is_read_from_its_beginning(stream, fill, topic, admin) -> None:
+def test_a_topic_that_was_created_again_is_a_data_loss_or_is_read_from_its_beginning(
+    stream, fill, topic, admin
+) -> None:
     fill(topic, 10)
     query, lenient = stream(startingOffsets="earliest"), stream(startingOffsets="earliest", failOnDataLoss="false")
     start = query.latestOffset(query.initialOffset(), ALL)

@@ -57,7 +57,7 @@ def test_earliest_is_the_first_record_of_the_lake(rows, tiered, drop_old) -> Non
     assert {(row["topic"], row["partition"]) for row in read} == {(tiered, 0)}
 
 
-def test_offsets_and_times_may_lie_in_the_lake(rows, tiered, drop_old) -> None:
+def test_offsets_and_times_may_be_in_the_lake(rows, tiered, drop_old) -> None:
     drop_old()
     assert offsets(rows(startingOffsets=starting(tiered, 3))) == list(range(3, END))
     assert offsets(rows(startingOffsets=starting(tiered, 3), endingOffsets=starting(tiered, 5))) == [3, 4]
@@ -102,7 +102,7 @@ def test_a_stream_catches_up_from_the_lake(stream, tiered, drop_old) -> None:
     assert offsets(read) == list(range(END))
 
 
-def test_a_lake_that_is_gone_is_a_data_loss_unless_told(rows, folder, drop_old) -> None:
+def test_a_missing_lake_is_a_data_loss_by_default(rows, folder, drop_old) -> None:
     drop_old()
     shutil.rmtree(folder)
     with pytest.raises(DataLossError, match="lake"):

@@ -15,6 +15,6 @@ def test_headers_are_named_as_the_broker_names_them() -> None:
     assert ours.REDRIVE_GROUP == moves.REDRIVE_GROUP
 
 
-def test_dead_letters_lie_where_the_broker_puts_them() -> None:
+def test_dead_letter_topics_are_named_as_in_the_broker() -> None:
     for topic in ("orders", "dlq.orders", "x" * TOPIC_NAME_CHARS_MAX):
         assert ours.dead_letter_topic(topic) == moves.dead_letter_topic(topic)

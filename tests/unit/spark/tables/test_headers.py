@@ -32,7 +32,7 @@ def test_of_two_headers_of_a_name_the_last_counts() -> None:
     assert HeaderColumns(headers([("a", b"1"), ("b", b"x"), ("a", b"2")])).text("a").to_pylist() == ["2"]
 
 
-def test_what_is_not_text_or_not_a_number_is_still_told() -> None:
+def test_values_that_are_not_text_or_numbers_are_replaced() -> None:
     columns = HeaderColumns(headers([("a", b"\xff7")], [("a", b"7")], []))
     assert columns.text("a").to_pylist() == ["\ufffd7", "7", None]
     assert columns.number("a", pa.array([10, 20, 30])).to_pylist() == [10, 7, 30]

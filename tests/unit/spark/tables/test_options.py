@@ -35,7 +35,7 @@ def test_topics_are_chosen_by_name_by_pattern_or_all(given, chosen) -> None:
     assert options(**given).selects(["orders", "payments", "shipments"]) == chosen
 
 
-def test_a_pattern_that_is_none_is_told() -> None:
+def test_an_invalid_pattern_is_reported() -> None:
     with pytest.raises(OptionError, match="not a regular expression"):
         options(subscribePattern="(").selects(["orders"])
 

@@ -20,7 +20,7 @@ def test_every_table_has_its_name_and_its_columns(name) -> None:
     assert len(table.schema(options).names) >= 7
 
 
-def test_records_are_the_table_unless_told() -> None:
+def test_records_are_the_default_table() -> None:
     assert table_named({"subscribe": "orders"}).name == "records"
 
 

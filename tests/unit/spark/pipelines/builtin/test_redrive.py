@@ -20,7 +20,7 @@ def test_a_request_is_what_the_broker_reads() -> None:
     assert (read.chosen[0].partition, read.chosen[0].offsets, read.rate_per_second) == (1, [5], 2.5)
 
 
-def test_a_piece_is_no_larger_than_the_broker_takes() -> None:
+def test_a_piece_is_not_larger_than_the_broker_accepts() -> None:
     assert CHUNK <= CHOSEN_MAX
 
 

@@ -36,7 +36,7 @@ def test_a_range_that_ends_and_what_a_lake_has_may_go_to_the_topic_itself(more) 
         ({"rate": 0}, "--rate: 0 is too small; specify 1 or more"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_meant_names_the_option(more, text) -> None:
+def test_invalid_arguments_name_the_option(more, text) -> None:
     with pytest.raises(PipelineUsageError) as caught:
         _wanted(ReplayArguments(topic="orders", to="again", **more))
     assert str(caught.value) == text
@@ -61,7 +61,7 @@ class Context:
 @pytest.mark.parametrize(
     ("offsets", "last"), [(10, "replayed 10 offsets of orders to again"), (0, "there are no records in this range")]
 )
-def test_the_end_is_told_to_people_and_to_programs(offsets, last, monkeypatch) -> None:
+def test_the_result_is_printed_for_people_and_programs(offsets, last, monkeypatch) -> None:
     arguments, context = ReplayArguments(topic="orders", to="again"), Context()
     phase = replaying.Phase("broker", {0: 0}, {0: offsets})
     begun = replaying.Replay(_wanted(arguments), "run", "there", "", "parquet", True, [phase])

@@ -26,7 +26,7 @@ def test_a_topic_gets_changes_and_a_table_what_is_final() -> None:
         ({"to": "s", "lateness": "x"}, '--lateness: "x" is not a duration such as "10s", "5 minutes" or "2 hours"'),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_before_spark_starts(arguments, text) -> None:
+def test_a_mistake_is_reported_before_spark_starts(arguments, text) -> None:
     with pytest.raises(PipelineUsageError) as caught:
         pipeline_of(StatsArguments(topics=("a",), **arguments), "stats")
     assert str(caught.value) == text

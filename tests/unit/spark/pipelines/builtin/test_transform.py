@@ -50,12 +50,12 @@ def test_several_topics_have_names_and_options_of_their_own() -> None:
         ({"watermark": ("soon",)}, '--watermark: "soon" is not a duration such as "10s", "5 minutes" or "2 hours"'),
     ],
 )  # fmt: skip
-def test_a_mistake_is_told_before_spark_starts(arguments, text) -> None:
+def test_a_mistake_is_reported_before_spark_starts(arguments, text) -> None:
     with pytest.raises(PipelineUsageError) as caught:
         made(**arguments)
     assert str(caught.value) == text
 
 
-def test_a_query_may_lie_in_a_file(tmp_path) -> None:
+def test_a_query_may_be_in_a_file(tmp_path) -> None:
     (tmp_path / "q.sql").write_text("SELECT id FROM orders")
     assert made(sql=f"@{tmp_path}/q.sql").steps[0].sql == "SELECT id FROM orders"
