@@ -100,10 +100,6 @@ class Lake:
         """Whether this query has ever committed here, even batches without rows."""
         return self._manifests.last(query) is not None or self._table.last_batch(query) is not None
 
-    def last_batch(self, query: str) -> int | None:
-        """The last batch of this query in the lake."""
-        return self._table.last_batch(query)
-
     def commit(self, layout: LakeLayout, query: str, batch: int, files: Sequence[LakeFile], now_ms: int) -> LakeCommit:
         """Make a batch part of the lake, unless it is there already, and delete staged files that are not needed."""
         # Under the lock: otherwise, two archives of a topic could both find that its offsets are new.
@@ -194,10 +190,6 @@ class Lake:
             files = self._store.files(f"{staging}/{other}")
             if all(changed_ms < now_ms - ORPHAN_MS for _, _, changed_ms in files) and files:
                 self._store.remove_folder(f"{staging}/{other}")
-
-    def exists(self) -> bool:
-        """Whether anything was committed."""
-        return self._table.exists()
 
     def is_records(self) -> bool:
         """Whether it contains records of topics."""

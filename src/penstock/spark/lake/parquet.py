@@ -23,9 +23,6 @@ _NAME: Final = re.compile(r"(\d+)-(\d{20})-(\d{20})-[0-9a-f]+-\d+\.parquet")
 class ParquetTable(LakeTable):
     """The manifest is the commit. Then the files are moved."""
 
-    def exists(self) -> bool:
-        return bool(self._manifests.all())
-
     def last_batches(self, queries: Iterable[str]) -> dict[str, int]:
         found = {query: self._manifests.last(query) for query in queries}
         return {query: manifest.batch for query, manifest in found.items() if manifest is not None}

@@ -55,10 +55,6 @@ class LakeTable(ABC):
     def schema(self) -> pa.Schema | None:
         """The table's columns, including those that are folders; None if nothing was committed."""
 
-    def exists(self) -> bool:
-        """Whether anything was ever committed."""
-        return self.schema() is not None
-
     def _place(self, manifest: Manifest) -> None:
         """Write the manifest and move its files to their final places."""
         self._manifests.write(manifest)
