@@ -76,7 +76,7 @@ class Lake:
         for manifest in self._manifests.all():
             if any(file.topic in topics for file in manifest.files):
                 self._table.finish(manifest)
-        for manifest in self._manifests.changed_before(now_ms - ORPHAN_MS):
+        for manifest in self._manifests.all(changed_before_ms=now_ms - ORPHAN_MS):
             if any(file.topic in topics for file in manifest.files):
                 self._table.recover(manifest)
 

@@ -14,7 +14,8 @@ write of rows is deleted at the end.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from math import inf
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -22,6 +23,7 @@ from penstock.spark.lake.formats import LakeError, LakeFormat
 from penstock.spark.lake.layout import LakeFile
 from penstock.spark.lake.store import HIDDEN, Store
 
+T = TypeVar("T")
 VERSION: Final = 1
 _MARK: Final = f"{HIDDEN}/lake.json"
 _COMMITS: Final = f"{HIDDEN}/commits"
@@ -58,14 +60,8 @@ class Manifests:
 
     def mark(self) -> Mark | None:
         """The format and the layout; None if the lake is new."""
-        data = self._store.read(_MARK)
-        if data is None:
-            return None
-        try:
-            found = msgspec.json.decode(data, type=Mark)
-        except msgspec.DecodeError as error:
-            raise LakeError(f"{self._store.uri_of(_MARK)} is damaged ({error}); restore it from a copy") from error
-        if found.version != VERSION:
+        found = self._read(_MARK, Mark)
+        if found is not None and found.version != VERSION:
             raise LakeError(
                 f"The lake {self._store.uri} has version {found.version}; this version of Penstock supports {VERSION}"
             )
@@ -77,12 +73,13 @@ class Manifests:
 
     def last(self, query: str) -> Manifest | None:
         """The last batch that the query committed or intended to."""
-        return self._read(_path(query))
+        return self._read(_path(query), Manifest)
 
-    def all(self) -> list[Manifest]:
-        """Of every query that wrote here, except finished batch writes."""
-        found = (self._read(path) for path, _, _ in self._store.files(_COMMITS) if path.endswith(".json"))
-        return [each for each in found if each is not None]
+    def all(self, *, changed_before_ms: float = inf) -> list[Manifest]:
+        """Of every query that wrote here, except finished batch writes; optionally only those that have not committed since."""
+        files = self._store.files(_COMMITS)
+        paths = [path for path, _, changed_ms in files if path.endswith(".json") and changed_ms < changed_before_ms]
+        return [found for path in paths if (found := self._read(path, Manifest)) is not None]
 
     def write(self, manifest: Manifest) -> None:
         """Durable when this returns."""
@@ -91,12 +88,6 @@ class Manifests:
     def remove(self, query: str) -> None:
         """Remove the manifest of a finished query that the table knows."""
         self._store.remove([_path(query)])
-
-    def changed_before(self, moment_ms: int) -> list[Manifest]:
-        """Of queries that have not committed since."""
-        paths = [path for path, _, changed_ms in self._store.files(_COMMITS) if changed_ms < moment_ms]
-        found = (self._read(path) for path in paths if path.endswith(".json"))
-        return [each for each in found if each is not None]
 
     def topic_id(self, topic: str) -> str | None:
         """The id of the topic with this name; None if it was not set."""
@@ -107,12 +98,12 @@ class Manifests:
         """Durable when this returns."""
         self._store.write_atomic(f"{_TOPICS}/{topic}", f"{topic_id}\n".encode())
 
-    def _read(self, path: str) -> Manifest | None:
+    def _read(self, path: str, kind: type[T]) -> T | None:
         data = self._store.read(path)
         if data is None:
             return None
         try:
-            return msgspec.json.decode(data, type=Manifest)
+            return msgspec.json.decode(data, type=kind)
         except msgspec.DecodeError as error:
             raise LakeError(f"{self._store.uri_of(path)} is damaged ({error}); restore it from a copy") from error
 
