@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
@@ -58,7 +59,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: b
             'A topic does not support mode("overwrite"), which would delete its records: use mode("append")'
         )
     settings = settings_of(options)
-    layout = _layout(settings, schema)
+    rows = _task_writer(settings, schema)
     if (settings.sink_name is None) != (settings.batch_id is None):
         raise OptionError("The options 'sinkName' and 'batchId' belong together: set both, or neither")
     with connected(settings.options) as cluster:
@@ -66,11 +67,11 @@ def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: b
             ensure_topic(cluster, settings.topic)
         address = sink_address(cluster) if settings.exactly_once else None
     if address is None:
-        return BatchWriter(settings, layout, None, None)
+        return BatchWriter(rows, None, None)
     if settings.sink_name is not None:
-        return BatchWriter(settings, layout, address, open_sink(address, settings.sink_name))
+        return BatchWriter(rows, address, open_sink(address, settings.sink_name))
     opened = open_sink(address, f"batch-{uuid.uuid4().hex}", remember_ms=ONE_OFF_REMEMBER_MS)
-    return BatchWriter(settings, layout, address, opened)
+    return BatchWriter(rows, address, opened)
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceStreamWriter:
@@ -79,17 +80,72 @@ def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: 
     settings = settings_of(options)
     if settings.batch_id is not None:
         raise OptionError("The option 'batchId' is for df.write: a stream numbers its own batches")
-    return StreamWriter(settings, _layout(settings, schema))
+    return StreamWriter(_task_writer(settings, schema))
+
+
+@dataclass(frozen=True)
+class TaskWriter:
+    """Writes the rows of one task. Pickled to the tasks."""
+
+    settings: WriterSettings
+    layout: RowLayout
+
+    def produce(self, rows: Iterator[pa.RecordBatch], cluster: Cluster) -> WriterCommitMessage:
+        """Write rows directly to their topics."""
+        return self._write(rows, cluster, Producing(BatchSender(cluster, self.settings.acks)))
+
+    def stage(
+        self, rows: Iterator[pa.RecordBatch], cluster: Cluster, opened: OpenedSink, batch_id: int
+    ) -> WriterCommitMessage:
+        """Write rows to the staging topic, unless the broker has the batch already."""
+        last = opened.last_batch_id
+        if last is not None and batch_id < last:
+            raise CheckpointError(
+                f"Batch {batch_id} was started after the sink {opened.sink!r} committed batch {last}: the checkpoint is older than "
+                "the topic, and continuing would lose or repeat records. Use the newest checkpoint; or start a new one with another sinkName, and set its starting offsets"
+            )
+        if last == batch_id:
+            # The rows must be consumed, because an operator before the sink may save its state after its last row.
+            for _ in rows:
+                pass
+            return Staged(opened.sink, batch_id, opened.staging_id)
+        return self._write(rows, cluster, StagingWriter(cluster, opened, _task_number() % opened.partitions, batch_id))
+
+    def _write(self, rows: Iterator[pa.RecordBatch], cluster: Cluster, outlet: Outlet) -> WriterCommitMessage:
+        """Route and encode rows, and send them to the outlet."""
+        settings = self.settings
+        targets = Targets(cluster, batch_bytes=settings.batch_bytes)
+        router = RowRouter(targets.partition_count, topic=settings.topic, seed=_task_number())
+        for batch in gathered(rows, self._share_bytes(targets)):
+            now_ms = time.time_ns() // 1_000_000
+            for routed in router.route(rows_of(batch, self.layout, now_ms)):
+                topic, partition, records = routed
+                bytes_max = targets[topic].batch_bytes_max
+                if partition is None:
+                    bytes_max = min(bytes_max, router.piece_bytes(routed))
+                batches = encoded(records, now_ms=now_ms, compression=settings.compression, batch_bytes_max=bytes_max)
+                for data, record_count in batches:
+                    place = router.next_partition(topic) if partition is None else partition
+                    outlet.send(topic, place, data, record_count)
+        return outlet.finish()
+
+    def _share_bytes(self, targets: Targets) -> int:
+        """How much is routed at a time."""
+        if self.settings.topic is None:
+            return GATHERED_BYTES_MAX // 4
+        if self.layout.key is None and self.layout.partition is None:
+            # Each batch of rows goes to one partition.
+            return 0
+        count = targets.partition_count(self.settings.topic)
+        return min(count * SHARE_BYTES, GATHERED_BYTES_MAX) if count > 1 else 0
 
 
 class BatchWriter(DataSourceArrowWriter):
     """All of a DataFrame, or nothing."""
 
-    def __init__(
-        self, settings: WriterSettings, layout: RowLayout, address: str | None, opened: OpenedSink | None
-    ) -> None:
-        self._settings = settings
-        self._layout = layout
+    def __init__(self, rows: TaskWriter, address: str | None, opened: OpenedSink | None) -> None:
+        self._rows = rows
+        self._settings = rows.settings
         self._address = address
         self._opened = opened
 
@@ -97,21 +153,21 @@ class BatchWriter(DataSourceArrowWriter):
         """In a task."""
         with connected(self._settings.options) as cluster:
             if self._opened is None:
-                return produce_rows(iterator, self._settings, self._layout, cluster)
-            return stage_rows(iterator, self._settings, self._layout, cluster, self._opened, self._batch_id)
+                return self._rows.produce(iterator, cluster)
+            return self._rows.stage(iterator, cluster, self._opened, self._batch_id)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, when every task is done."""
         if self._address is None or self._opened is None:
             return
-        if self._settings.sink_name is not None:
-            commit(self._address, staged_by(messages))
-            return
         try:
             commit(self._address, staged_by(messages))
         except ClientError as error:
+            if self._settings.sink_name is not None:
+                raise
             raise not_committed(self._address, self._opened.sink, self._batch_id, error) from error
-        forget(self._address, self._opened.sink)
+        if self._settings.sink_name is None:
+            forget(self._address, self._opened.sink)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, when a task or the commit failed."""
@@ -129,18 +185,18 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """Each micro-batch of a query, once. Spark makes a new instance for each call on the driver."""
 
-    def __init__(self, settings: WriterSettings, layout: RowLayout) -> None:
-        self._settings = settings
-        self._layout = layout
+    def __init__(self, rows: TaskWriter) -> None:
+        self._rows = rows
+        self._settings = rows.settings
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """In a task."""
         with connected(self._settings.options) as cluster:
             if not self._settings.exactly_once:
-                return produce_rows(iterator, self._settings, self._layout, cluster)
+                return self._rows.produce(iterator, cluster)
             query_id, batch_id = _query_and_batch()
             opened = open_sink(sink_address(cluster), self._settings.sink_name or query_id)
-            return stage_rows(iterator, self._settings, self._layout, cluster, opened, batch_id)
+            return self._rows.stage(iterator, cluster, opened, batch_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
         """On the driver, when every task of the batch is done."""
@@ -162,71 +218,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
             return sink_address(cluster)
 
 
-def stage_rows(
-    iterator: Iterator[pa.RecordBatch],
-    settings: WriterSettings,
-    layout: RowLayout,
-    cluster: Cluster,
-    opened: OpenedSink,
-    batch_id: int,
-) -> WriterCommitMessage:
-    """Write a task's rows to the staging topic, unless the broker has the batch already."""
-    last = opened.last_batch_id
-    if last is not None and batch_id < last:
-        raise CheckpointError(
-            f"Batch {batch_id} was started after the sink {opened.sink!r} committed batch {last}: the checkpoint is older than "
-            "the topic, and continuing would lose or repeat records. Use the newest checkpoint; or start a new one with another sinkName, and set its starting offsets"
-        )
-    if last == batch_id:
-        # The rows must be consumed, because an operator before the sink may save its state after its last row.
-        for _ in iterator:
-            pass
-        return Staged(opened.sink, batch_id, opened.staging_id)
-    task = TaskContext.get()
-    partition = (task.partitionId() if task is not None else 0) % opened.partitions
-    outlet = StagingWriter(cluster, opened, partition, batch_id)
-    return write_rows(iterator, settings, layout, cluster, outlet)
-
-
-def produce_rows(
-    iterator: Iterator[pa.RecordBatch], settings: WriterSettings, layout: RowLayout, cluster: Cluster
-) -> WriterCommitMessage:
-    """Write a task's rows directly to their topics."""
-    return write_rows(iterator, settings, layout, cluster, Producing(BatchSender(cluster, settings.acks)))
-
-
-def write_rows(
-    iterator: Iterator[pa.RecordBatch], settings: WriterSettings, layout: RowLayout, cluster: Cluster, outlet: Outlet
-) -> WriterCommitMessage:
-    """Route and encode a task's rows, and send them to the outlet."""
-    targets = Targets(cluster, batch_bytes=settings.batch_bytes)
-    task = TaskContext.get()
-    router = RowRouter(targets.partition_count, topic=settings.topic, seed=0 if task is None else task.partitionId())
-    for batch in gathered(iterator, _share_bytes(settings, layout, targets)):
-        now_ms = time.time_ns() // 1_000_000
-        for routed in router.route(rows_of(batch, layout, now_ms)):
-            topic, partition, records = routed
-            bytes_max = targets[topic].batch_bytes_max
-            if partition is None:
-                bytes_max = min(bytes_max, router.piece_bytes(routed))
-            batches = encoded(records, now_ms=now_ms, compression=settings.compression, batch_bytes_max=bytes_max)
-            for data, record_count in batches:
-                place = router.next_partition(topic) if partition is None else partition
-                outlet.send(topic, place, data, record_count)
-    return outlet.finish()
-
-
-def _share_bytes(settings: WriterSettings, layout: RowLayout, targets: Targets) -> int:
-    """How much is routed at a time."""
-    if settings.topic is None:
-        return GATHERED_BYTES_MAX // 4
-    if layout.key is None and layout.partition is None:
-        # Each batch of rows goes to one partition.
-        return 0
-    count = targets.partition_count(settings.topic)
-    return min(count * SHARE_BYTES, GATHERED_BYTES_MAX) if count > 1 else 0
-
-
 def sink_address(cluster: Cluster) -> str:
     """The address of the brokers for commits; OptionError, with an alternative, if they have none."""
     try:
@@ -237,8 +228,14 @@ def sink_address(cluster: Cluster) -> str:
         ) from error
 
 
-def _layout(settings: WriterSettings, schema: StructType) -> RowLayout:
-    return layout_of(schema, topic_given=settings.topic is not None, keep_timestamp=settings.keep_timestamp)
+def _task_writer(settings: WriterSettings, schema: StructType) -> TaskWriter:
+    layout = layout_of(schema, topic_given=settings.topic is not None, keep_timestamp=settings.keep_timestamp)
+    return TaskWriter(settings, layout)
+
+
+def _task_number() -> int:
+    task = TaskContext.get()
+    return 0 if task is None else task.partitionId()
 
 
 def _query_and_batch() -> tuple[str, int]:
