@@ -22,7 +22,7 @@ class Reading:
         return self._with(self.spark.readStream, options).load()
 
     def into_memory(self, frame: DataFrame, name: str = "", checkpoint: str = ""):
-        """A writer that keeps the rows of a stream in a table of this name; more runs of one checkpoint go on."""
+        """A writer that keeps the rows of a stream in a table of this name; further runs of one checkpoint continue."""
         name = name or f"m_{uuid.uuid4().hex}"
         writer = frame.writeStream.format("memory").queryName(name)
         return writer.option("checkpointLocation", checkpoint or f"{self.checkpoints}/{name}")

@@ -1,4 +1,4 @@
-"""Spark on three nodes, one of which is killed again and again: queries go on by themselves, and every record is there once."""
+"""Spark on three nodes, one of which is killed again and again: queries continue by themselves, and every record is there once."""
 
 import pytest
 from confluent_kafka.admin import NewTopic
@@ -39,7 +39,7 @@ def committed(bootstrap, topic):
 
 
 def test_a_query_continues_while_leaders_die_and_writes_everything_once(spark, nodes, tmp_path) -> None:
-    """In turn: who leads what is read, who speaks for the sinks, and who leads what is written."""
+    """In turn: the leader of what is read, the coordinator of the sinks, and the leader of what is written."""
     source = spark.readStream.format("penstock").option("kafka.bootstrap.servers", nodes.bootstrap)
     source = source.option("subscribe", "orders").option("startingOffsets", "earliest")
     rows = source.option("maxOffsetsPerTrigger", PER_TRIGGER).load().select("key", "value")

@@ -1,4 +1,4 @@
-"""``penstock pipeline dlq-report`` and ``redrive``: by reason, by SQL, and never twice, whoever dies in the middle."""
+"""``penstock pipeline dlq-report`` and ``redrive``: by reason, by SQL, and never twice, whichever process dies in the middle."""
 
 import os
 import re

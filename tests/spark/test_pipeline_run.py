@@ -311,7 +311,7 @@ topic = "{topic}.typed"
         ],
         key=str,
     )
-    # The file learns the new field; the checkpoint goes on, and old values lack it.
+    # The file gets the new field; the checkpoint continues, and old values lack it.
     produce(topic, [(None, b'{"id": 5, "amount": 1, "currency": "EUR"}'), (None, b'{"id": 6, "amount": 1}')])
     pipelines.run(text("id INT, amount DOUBLE, currency STRING"))
     new = [row for row in pipelines.json_in(f"{topic}.typed") if row.get("id", 0) > 4]

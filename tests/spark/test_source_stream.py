@@ -91,7 +91,7 @@ def test_a_topic_that_is_deleted_stops_the_query_or_not_as_configured(reading, m
         producer.send(other, b"v", partition=0)
     with pytest.raises(StreamingQueryException, match=f"{topic}/0, {topic}/1 are missing"):
         reading.run(reading.stream(**both), "c")
-    # Made anew in the meantime: what is in it now is read from its beginning.
+    # Created again in the meantime: its records are read from the beginning.
     Admin(cluster).create_topic(topic, partitions=1)
     more(2)
     rows, _ = reading.run(reading.stream(**both, failOnDataLoss="false"), "c")

@@ -1,4 +1,4 @@
-"""A streaming query from text files to a topic, that stops and waits where it is told, to be killed there.
+"""A streaming query from text files to a topic, that stops and waits at a given point, to be killed there.
 
 ``python driver.py '{"bootstrap": ..., "topic": ..., "input": ..., "checkpoint": ..., "markers": ..., "hold": ...}'``. ``hold`` is
 "write" (a task has its rows staged or sent, and has not come to its end), "before" or "after" (the sink's commit), or null. A place that is held makes the file

@@ -1,4 +1,4 @@
-"""How values stand in options."""
+"""The values of options."""
 
 import pickle
 

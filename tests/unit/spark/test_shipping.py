@@ -128,7 +128,7 @@ print("all")
 
 
 def test_workers_of_the_driver_find_its_libraries_behind_all_others(monkeypatch, tmp_path) -> None:
-    """What commits to a lake is not sent: it lies where the driver's Python has it."""
+    """The libraries that commit to a lake are not sent: they are used from the driver's Python."""
     (tmp_path / "only_the_driver.py").write_text("NAME = 'found'\n")
     (tmp_path / "msgspec.py").write_text("raise AssertionError('the one that was sent comes first')\n")
     program = "import penstock.client, msgspec, only_the_driver; print(only_the_driver.NAME)"

@@ -19,7 +19,7 @@ NOW_MS = NEW_YEAR_MS + 10 * DAY_MS
 def records(
     topic: str = "orders", partition: int = 0, offsets: Sequence[int] = (), timestamps_ms: Sequence[int] | None = None
 ) -> pa.RecordBatch:
-    """Records as the source gives them; the value says where each stands."""
+    """Records as the source returns them; the value contains the position."""
     count = len(offsets)
     times = [NEW_YEAR_MS] * count if timestamps_ms is None else timestamps_ms
     columns = {

@@ -202,7 +202,7 @@ def test_a_tier_tells_what_it_has_and_calls_what_it_lacks_a_loss(parquet, cluste
 
 
 def test_what_the_broker_dropped_since_the_files_were_listed_is_found(parquet, cluster) -> None:
-    """The archive goes on while a query is planned: the broker's first offset says what the lake has by now."""
+    """The archive continues while a query is planned: the broker's first offset says what the lake has by now."""
     parquet.run(0, records(offsets=range(4), timestamps_ms=[NEW_YEAR_MS + n for n in range(4)]))
     archiving.set_tier(cluster, parquet.open(), ["orders"], "g", None)
     tier = read_tier(cluster, "orders")

@@ -401,7 +401,7 @@ def test_iceberg_does_not_warn_of_timestamps_that_are_no_dates_and_does_of_other
         log.warning(text, 4)
         log.warning(text, 3)
     assert [record.args for record in caplog.records] == [(3,)]
-    # Behind it, and with usual records, nothing is kept quiet.
+    # Afterwards, and with usual records, no warning is suppressed.
     with iceberg._quiet_about_no_dates(Manifest("q", 1, archive.stage(1, records(offsets=[2])))):
         log.warning(text, 4)
     assert [record.args for record in caplog.records] == [(3,), (4,)]

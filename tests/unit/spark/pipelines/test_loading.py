@@ -1,4 +1,4 @@
-"""A wrong file is told with the line and with what to write instead: every text, word by word."""
+"""Each problem of a file is reported with its line and what to write instead: every text, word for word."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Where a key stands in a TOML text. ``tomllib`` is the oracle for which keys there are."""
+"""The line of a key in a TOML text. ``tomllib`` is the oracle for which keys there are."""
 
 import tomllib
 

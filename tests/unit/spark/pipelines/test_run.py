@@ -1,4 +1,4 @@
-"""The life of a run, without Spark: what is remembered when it ends, fails, or is told to stop."""
+"""A run without Spark: what is recorded when it ends, fails, or is stopped."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Columns of a DataFrame to columns of records, and what is told of a column that cannot be used."""
+"""Columns of a DataFrame to columns of records, and the errors for invalid columns."""
 
 import datetime as dt
 

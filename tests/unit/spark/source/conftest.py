@@ -32,7 +32,7 @@ def topic(admin):
 
 @pytest.fixture
 def fill(cluster):
-    """``fill(topic, 10, 4)``: so many records into partition 0, 1, ...; their values say where they stand."""
+    """``fill(topic, 10, 4)``: this many records to partition 0, 1, ...; their values contain the positions."""
 
     def send(topic, *counts, timestamp_ms=None, **more) -> None:
         with Producer(cluster, **more) as producer:
@@ -81,7 +81,7 @@ def rows(reader):
 
 @pytest.fixture
 def stream(options):
-    """``stream(startingOffsets="earliest")``: the reader of a query that goes on."""
+    """``stream(startingOffsets="earliest")``: the reader of a stream."""
 
     def make(**more):
         given = {**options, **more}

@@ -29,7 +29,7 @@ class Saying(Edges):
         ([10], {}, 10, []),
         # A broker that knows late has gone back for a moment.
         ([5, 12, 13], {}, 12, [13]),
-        # A topic that was made anew stays so: three times by default.
+        # A topic that was created again stays so: three attempts by default.
         ([5, 5, 6, 7], {}, 6, [7]),
         ([5, 12], {"fetchOffset.numRetries": "1"}, 5, [12]),
     ],

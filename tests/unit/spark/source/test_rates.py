@@ -19,7 +19,7 @@ A, B, C = ("t", 0), ("t", 1), ("u", 0)
         (1, {A: 0, B: 0, C: 0}, {A: 5, B: 5, C: 5}, {A: 1, B: 1, C: 1}),
         # More than there is takes all.
         (5000, {A: 10, B: 20}, {A: 30, B: 20}, {A: 30, B: 20}),
-        # Nothing waiting, or gone back: the end stands.
+        # Without new records, or with a lower end, the end is unchanged.
         (10, {A: 50, B: 0}, {A: 40, B: 100}, {A: 40, B: 10}),
         (10, {A: 5}, {A: 5}, {A: 5}),
         # Without a start nothing is known of it; the plan will say so.

@@ -1,4 +1,4 @@
-"""A query that goes on, as Spark asks it: where to start, where the next batch ends, what its tasks are."""
+"""A stream as Spark uses it: where to start, where the next batch ends, and its tasks."""
 
 import json
 import uuid

@@ -1,4 +1,4 @@
-"""The options of tables: a misspelt one is told, and names choose topics."""
+"""The options of tables: a misspelt one is reported, and names select topics."""
 
 import pytest
 

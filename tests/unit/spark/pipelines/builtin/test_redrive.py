@@ -1,4 +1,4 @@
-"""How a redrive names what it sends back, and what it is told by mistake."""
+"""How a redrive names dead letters, and wrong arguments."""
 
 import msgspec
 
