@@ -2,10 +2,10 @@
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
 
 from penstock.spark.errors import OptionError
-from penstock.spark.schema import RECORDS, RECORDS_WITH_HEADERS, arrow_schema, check_columns
+from penstock.spark.schema import RECORDS, RECORDS_WITH_HEADERS, arrow_schema, check_columns, columns_of
 
 
 def test_columns_are_those_of_the_kafka_connector() -> None:
@@ -14,6 +14,12 @@ def test_columns_are_those_of_the_kafka_connector() -> None:
     )
     assert RECORDS_WITH_HEADERS.fields[-1].dataType.simpleString() == "array<struct<key:string,value:binary>>"
     assert all(field.nullable for field in RECORDS_WITH_HEADERS.fields)
+
+
+def test_a_text_lists_columns_with_their_types() -> None:
+    assert columns_of("name string not null, replicas integers") == StructType(
+        [StructField("name", StringType(), False), StructField("replicas", ArrayType(IntegerType(), False))]
+    )
 
 
 def test_arrow_columns_are_what_spark_compares_with() -> None:
