@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.coordinators.topic import StoredDone
-from penstock.core.partitions.peers import AppendedRecords
+from penstock.core.partitions.peers import AppendedOnce, AppendedRecords
 from penstock.core.partitions.reading import record_bytes
 from penstock.core.queues import envelope as names
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, LEASED, MOVING
@@ -28,7 +28,7 @@ from penstock.limits import KIB, MIB, TOPIC_NAME_CHARS_MAX
 from penstock.records.batch import Compression
 from penstock.records.builder import BatchBuilder
 from penstock.records.records import Record
-from penstock.types import GroupId, TopicId, TopicName
+from penstock.types import Acks, GroupId, TopicId, TopicName
 
 if TYPE_CHECKING:
     from penstock.core.queues.queue import Queue
@@ -42,6 +42,10 @@ _BATCH_BYTES_MAX: Final = 256 * KIB
 _RETRY_MS_MIN: Final = 100
 _RETRY_MS_MAX: Final = 10_000
 _ENDS_MAX: Final = 10_000
+_RECORD_REFUSED: Final = frozenset(
+    {Reason.RECORDS_TOO_LARGE, Reason.RECORD_LIST_TOO_LARGE, Reason.INVALID_RECORD, Reason.INVALID_TIMESTAMP}
+)
+"""Refusals because of a record, not of the state of the target."""
 _MOVES_PER_TURN: Final = 500
 """Records appended to one partition per turn: some ten milliseconds of work."""
 
@@ -65,6 +69,10 @@ class _Target:
     failures: int = 0
     is_asked: bool = False
     """Its leader is appending some of them: the others follow in order after its answer."""
+    unsent: set[MoveEntry] = field(default_factory=set)
+    """Those whose copies were never sent. If this node leads the target, it need not search for them."""
+    single_left: int = 0
+    """So many are sent one by one, because one record of a batch was refused, and the others must not wait for it."""
 
 
 class Mover:
@@ -152,13 +160,16 @@ class Mover:
                 done(reason)
             return
         if entry.is_current:
-            self._target(entry).to_append.append(entry)
+            target = self._target(entry)
+            target.to_append.append(entry)
+            target.unsent.add(entry)
             self._context.schedule()
 
     def drop_dead(self) -> None:
         """Drop the moves of closed queues, which their new coordinator does."""
         for key, target in list(self._targets.items()):
             target.to_append = [entry for entry in target.to_append if entry.queue.alive]
+            target.unsent.intersection_update(target.to_append)
             if not target.to_append and not target.is_asked:
                 del self._targets[key]
 
@@ -307,7 +318,7 @@ class Mover:
         error: PenstockError | None = None
         while entries and len(stuck) < _MOVES_PER_TURN:
             try:
-                batch, inside, taken = self._build(topic, entries[:_MOVES_PER_TURN])
+                batch, inside, taken = self._build(topic, entries[: 1 if target.single_left else _MOVES_PER_TURN])
             except PenstockError as refused:
                 # The others must not wait for one that cannot be read.
                 error = refused
@@ -317,14 +328,32 @@ class Mover:
             if batch is not None:
                 target.is_asked = True
                 target.to_append = [*stuck, *entries]
-                index = target.index % topic.partition_count
-                noted = [entry.move.target_offset for entry in inside]
-                done = partial(self._answered, target, (topic.topic_id, index), inside)
-                self._context.broker.peers.append_once(topic, index, batch, names.MOVE_ID, noted, done)
+                self._send(topic, target, batch, inside)
                 return
         target.to_append = [*stuck, *entries]
         if error is not None:
             raise error
+
+    def _send(self, topic: Topic, target: _Target, batch: bytearray, entries: list[MoveEntry]) -> None:
+        peers, index = self._context.broker.peers, target.index % topic.partition_count
+        done = partial(self._answered, target, (topic.topic_id, index), entries)
+        is_new = target.unsent.issuperset(entries)
+        target.unsent.difference_update(entries)
+        if is_new and self._leads(topic, index):
+            peers.produce(topic, index, batch, Acks.ALL, partial(_appended, len(entries), done))
+        else:
+            noted = [entry.move.target_offset for entry in entries]
+            peers.append_once(topic, index, batch, names.MOVE_ID, noted, done)
+
+    def _leads(self, topic: Topic, index: int) -> bool:
+        broker = self._context.broker
+        if broker.peers.holds(topic, index):
+            return False
+        try:
+            broker.partition(topic.name, index)
+        except PenstockError:
+            return False
+        return True
 
     def _answered(
         self,
@@ -339,11 +368,19 @@ class Mover:
         if isinstance(found, PenstockError):
             if current:
                 target = self._kept(target)
-                target.to_append = [*current, *target.to_append]
+                if found.reason not in _RECORD_REFUSED:
+                    target.to_append = [*current, *target.to_append]
+                elif len(entries) > 1:
+                    target.to_append = [*current, *target.to_append]
+                    target.single_left = len(target.to_append)
+                else:
+                    target.to_append += current
+                    target.single_left = max(target.single_left - 1, 0)
                 self._put_off(target, found)
                 self._context.schedule()
             return
         target.failures = 0
+        target.single_left = max(target.single_left - 1, 0)
         if len(self._ends) >= _ENDS_MAX:
             self._ends.clear()
         self._ends[place] = max(*found.offsets, self._ends.get(place, 0) - 1) + 1
@@ -372,3 +409,8 @@ class Mover:
             target.failures += 1
         wait_ms = min(_RETRY_MS_MIN << min(target.failures, 10), _RETRY_MS_MAX)
         target.retry_ms = self._context.clock.monotonic_ms() + wait_ms
+
+
+def _appended(count: int, done: AppendedOnce, offset: int | PenstockError) -> None:
+    """A new batch was appended, or not."""
+    done(offset if isinstance(offset, PenstockError) else AppendedRecords(list(range(offset, offset + count)), offset))

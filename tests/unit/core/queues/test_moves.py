@@ -1,12 +1,16 @@
 """What could keep a record from getting to another topic, or bring it there for ever."""
 
+import random
+
 import pytest
 
 from penstock.core.queues.moves import REDRIVE_GROUP
+from penstock.core.topics.config import ChangeKind, ConfigChange
 from penstock.errors import PenstockError, Reason
 from penstock.records.batch import Compression
 from penstock.records.builder import BatchBuilder, build_batch
 from penstock.records.records import Record
+from tests.support.kafka_wire import NOW_MS
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers, World, header
 
 ONE_ATTEMPT = (("penstock.max_attempts", b"1"),)
@@ -177,6 +181,27 @@ def test_many_moves_take_many_turns_and_one_that_is_stuck_delays_no_other(world,
     monkeypatch.undo()
     world.advance(20_000)
     assert len(world.records(TOPIC)) == count
+
+
+@pytest.mark.parametrize(
+    ("config", "strict", "lax", "refused"),
+    [
+        ("max.message.bytes", "2000", "10000", Record(0, NOW_MS, b"key", random.Random(1).randbytes(4_000), ())),
+        ("cleanup.policy", "compact", "delete", Record(0, NOW_MS, None, b"without a key", ())),
+    ],
+)
+def test_a_record_that_the_target_refuses_delays_no_other(world, config, strict, lax, refused) -> None:
+    world.create(DEAD_LETTERS)
+    world.create("strict", **{config: strict})
+    world.produce(3, topic=DEAD_LETTERS)
+    world.broker.partition(DEAD_LETTERS, 0).append(build_batch([refused]), NOW_MS)
+    world.produce(3, topic=DEAD_LETTERS)
+    world.queues.move(DEAD_LETTERS, REDRIVE_GROUP, 0, range(7), "strict", 0, Answers())
+    world.advance(10_000)
+    assert len(world.records("strict")) == 6
+    world.run(world.broker.topics.alter("strict", [ConfigChange(config, ChangeKind.SET, lax)]))
+    world.advance(20_000)
+    assert len(world.records("strict")) == 7
 
 
 def test_dead_letters_lie_in_the_order_in_which_they_died_also_those_that_waited_for_their_topic(world) -> None:
