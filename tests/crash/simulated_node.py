@@ -18,7 +18,7 @@ from random import Random
 from uuid import UUID
 
 from penstock.core.broker import Broker
-from penstock.core.groups.requests import CommitRequest, OffsetToCommit, PartitionKey
+from penstock.core.groups.requests import CommitOffsets, OffsetToCommit, PartitionKey
 from penstock.core.partitions.delete_records import delete_records
 from penstock.core.partitions.partition import Partition
 from penstock.core.topics.config import ChangeKind, ConfigChange
@@ -332,7 +332,7 @@ class SimulatedNode:
                 committed.acknowledged = max(committed.acknowledged, offset)
 
         wanted = OffsetToCommit(key, offset, metadata=f"m{offset}")
-        self.broker.groups.commit_offsets(CommitRequest(group, (wanted,)), done)
+        self.broker.groups.commit_offsets(CommitOffsets(group, (wanted,)), done)
 
     def _retire(self, name: str) -> None:
         for partition in list(self.broker.open_partitions()):

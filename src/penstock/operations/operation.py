@@ -38,6 +38,8 @@ class Right(NamedTuple):
     action: Action
     field: str = ""
     """The field with the name of the resource; a field that is None names nothing, and needs no right."""
+    each: bool = False
+    """The field has many items, and the right is checked for each of them: see :func:`on_each_topic`."""
 
 
 def on_topic(action: Action, field: str = "topic") -> Right:
@@ -48,6 +50,20 @@ def on_topic(action: Action, field: str = "topic") -> Right:
 def on_group(action: Action, field: str = "group") -> Right:
     """A right on the group that a field names."""
     return Right(Resource.GROUP, action, field)
+
+
+def on_each_topic(action: Action, field: str) -> Right:
+    """A right on the topic of each item in a field, which is a tuple of things that have a ``topic``.
+
+    The result of such an operation is a tuple with one result per item, in the same order. The handler gets only the items that the
+    caller has the right to; the result of any other item is the reason for its refusal.
+    """
+    return Right(Resource.TOPIC, action, field, each=True)
+
+
+def on_each_group(action: Action, field: str) -> Right:
+    """The same for a field that is a tuple of the names of groups."""
+    return Right(Resource.GROUP, action, field, each=True)
 
 
 def on_sink(action: Action, field: str = "sink") -> Right:

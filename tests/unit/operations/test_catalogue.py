@@ -1,13 +1,14 @@
 """What holds for every operation: it declares its rights, its owner and its handler, and it survives the way to another node."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import msgspec
 import pytest
 
 from penstock.core.operations import door
 from penstock.core.operations.handling import HANDLERS, MERGES, Kind
+from penstock.errors import Reason
 from penstock.operations import catalogue
 from penstock.operations.catalogue import CATALOGUE, operation_decoder, result_decoder
 from penstock.operations.operation import Action, Asked, OwnerKind, Resource, Stream, result_type
@@ -29,6 +30,20 @@ def test_an_operation_says_which_actions_on_which_resources_it_needs(kind: type[
         assert isinstance(right.resource, Resource)
         # Without a field it is a list, from which the handler leaves out what the caller may not see, or it is about the cluster.
         assert right.field in fields_of(kind) if right.field else right.resource in {*NAMED, Resource.CLUSTER}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=list(CATALOGUE))
+def test_a_right_on_each_item_is_of_an_operation_with_a_result_for_each_item(kind: type[Asked[Any]]) -> None:
+    each = [right for right in kind.rights if right.each]
+    assert len(each) <= 1
+    for right in each:
+        result = result_type(kind)
+        assert get_origin(result) is tuple
+        refused, others = msgspec.msgpack.Decoder(result).decode(msgspec.msgpack.encode([Reason.REQUEST_TIMED_OUT] * 2))
+        assert refused is others is Reason.REQUEST_TIMED_OUT
+        items = getattr(sample(kind), right.field)
+        assert isinstance(items, tuple)
+        assert all(isinstance(item, str) or isinstance(item.topic, str) for item in items)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=list(CATALOGUE))

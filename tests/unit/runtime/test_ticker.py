@@ -11,10 +11,10 @@ from penstock.core.coordinators.deadlines import Timer
 from penstock.core.groups.requests import (
     NO_MEMBER,
     GroupState,
-    JoinRequest,
+    JoinClassicGroup,
     JoinResult,
     MemberProtocol,
-    SyncRequest,
+    SyncClassicGroup,
     SyncResult,
 )
 from penstock.core.publish import NewRecord
@@ -172,8 +172,8 @@ def test_a_session_ends_at_its_millisecond(world: World) -> None:
     joined: list[JoinResult] = []
     synced: list[SyncResult] = []
     groups = world.broker.groups
-    request = JoinRequest(
-        group_id=GROUP,
+    request = JoinClassicGroup(
+        group=GROUP,
         member_id=NO_MEMBER,
         client_id="c",
         client_host="h",
@@ -186,7 +186,7 @@ def test_a_session_ends_at_its_millisecond(world: World) -> None:
     groups.join(request, joined.append)
     world.when(lambda: joined)
     member, generation = joined[0].member_id, joined[0].generation
-    groups.sync(SyncRequest(GROUP, member, generation, {member: b""}), synced.append)
+    groups.sync(SyncClassicGroup(GROUP, member, generation, {member: b""}), synced.append)
     world.when(lambda: synced)
     world.pass_ms(1_007)
     assert groups.heartbeat(GROUP, member, generation) is None

@@ -14,7 +14,7 @@ from penstock.core.groups.directory import TOO_LARGE, Directory, Partitions
 from penstock.core.groups.group import Group
 from penstock.core.groups.requests import (
     CommitDone,
-    CommitRequest,
+    CommitOffsets,
     CommittedOffset,
     GroupState,
     OffsetToCommit,
@@ -63,7 +63,7 @@ class Commits:
 
     # -- commit
 
-    def commit(self, request: CommitRequest, done: CommitDone) -> None:
+    def commit(self, request: CommitOffsets, done: CommitDone) -> None:
         """Store offsets of a member; ``done`` gets the result of each partition once it is durable."""
         try:
             group = self._group_for_commit(request)
@@ -129,12 +129,12 @@ class Commits:
             raise PenstockError(Reason.INVALID_GROUP_ID, "A group needs a name")
         return self._directory.find_or_create_alive(group_id)
 
-    def _group_for_commit(self, request: CommitRequest) -> Group:
-        group = self._directory.find(request.group_id)
+    def _group_for_commit(self, request: CommitOffsets) -> Group:
+        group = self._directory.find(request.group)
         if group is None:
             if request.generation >= 0:
                 raise PenstockError(Reason.ILLEGAL_GENERATION, "The group has a different generation; join it again")
-            return self._directory.find_or_create(request.group_id)
+            return self._directory.find_or_create(request.group)
         reason = group.check_commit(request.member_id, request.generation, request.instance_id)
         if reason is not None:
             raise PenstockError(reason)

@@ -18,13 +18,13 @@ from penstock.core.groups.group import Group, Member, protocols_bytes
 from penstock.core.groups.requests import (
     NO_MEMBER,
     GroupState,
+    JoinClassicGroup,
     JoinDone,
-    JoinRequest,
     JoinResult,
     LeavingMember,
     MemberProtocol,
+    SyncClassicGroup,
     SyncDone,
-    SyncRequest,
     SyncResult,
 )
 from penstock.core.groups.stored import group_record
@@ -52,14 +52,14 @@ class Rebalancer:
 
     # -- join
 
-    def join(self, request: JoinRequest, done: JoinDone) -> None:
+    def join(self, request: JoinClassicGroup, done: JoinDone) -> None:
         """Add a member to the next generation; ``done`` is called when that begins, or with the reason why it will not."""
         try:
             self._check_join(request)
             if request.member_id == NO_MEMBER:
-                group = self._directory.find_or_create(request.group_id)
+                group = self._directory.find_or_create(request.group)
             else:
-                known = self._directory.find(request.group_id)
+                known = self._directory.find(request.group)
                 if known is None:
                     raise PenstockError(Reason.UNKNOWN_MEMBER_ID)
                 group = known
@@ -73,9 +73,9 @@ class Rebalancer:
         elif group.state is GroupState.PREPARING_REBALANCE:
             self._complete_join_if_ready(group)
 
-    def _check_join(self, request: JoinRequest) -> None:
+    def _check_join(self, request: JoinClassicGroup) -> None:
         settings = self._settings
-        if not request.group_id:
+        if not request.group:
             raise PenstockError(Reason.INVALID_GROUP_ID, "A group needs a name; set group.id")
         if not settings.session_timeout_ms_min <= request.session_timeout_ms <= settings.session_timeout_ms_max:
             raise PenstockError(
@@ -90,7 +90,7 @@ class Rebalancer:
         ):
             raise PenstockError(Reason.INVALID_REQUEST, "The subscription is too large; subscribe to fewer topics")
 
-    def _join_group(self, group: Group, request: JoinRequest, done: JoinDone) -> Reason | None:
+    def _join_group(self, group: Group, request: JoinClassicGroup, done: JoinDone) -> Reason | None:
         if group.state is GroupState.DEAD:
             return Reason.COORDINATOR_NOT_AVAILABLE
         if not self._has_room(group, request):
@@ -102,7 +102,7 @@ class Rebalancer:
             return None
         return self._join_known(group, request, done)
 
-    def _has_room(self, group: Group, request: JoinRequest) -> bool:
+    def _has_room(self, group: Group, request: JoinClassicGroup) -> bool:
         members_max = self._settings.members_max
         holder = request.member_id if request.instance_id is None else group.static_members.get(request.instance_id)
         member = group.members.get(holder or NO_MEMBER)
@@ -118,14 +118,14 @@ class Rebalancer:
             taken += len(group.pending)
         return taken < members_max
 
-    def _reject(self, group: Group, request: JoinRequest) -> Reason:
+    def _reject(self, group: Group, request: JoinClassicGroup) -> Reason:
         member = group.members.get(request.member_id)
         if member is not None:
             self._remove(group, member)
         self._drop_pending(group, request.member_id)
         return Reason.GROUP_MAX_SIZE_REACHED
 
-    def _join_new(self, group: Group, request: JoinRequest, done: JoinDone) -> None:
+    def _join_new(self, group: Group, request: JoinClassicGroup, done: JoinDone) -> None:
         stem = request.client_id if request.instance_id is None else request.instance_id
         member_id = MemberId(f"{stem[:GROUP_ID_CHARS_MAX]}-{self._entropy.uuid()}")
         if request.instance_id is not None:
@@ -141,7 +141,7 @@ class Rebalancer:
             return
         self._add(group, member_id, request, done)
 
-    def _join_known(self, group: Group, request: JoinRequest, done: JoinDone) -> Reason | None:
+    def _join_known(self, group: Group, request: JoinClassicGroup, done: JoinDone) -> Reason | None:
         if request.member_id in group.pending and request.instance_id is None:
             self._deadlines.cancel(group.pending.pop(request.member_id))
             self._add(group, request.member_id, request, done)
@@ -164,7 +164,7 @@ class Rebalancer:
         self._prepare(group)
         return None
 
-    def _add(self, group: Group, member_id: MemberId, request: JoinRequest, done: JoinDone) -> None:
+    def _add(self, group: Group, member_id: MemberId, request: JoinClassicGroup, done: JoinDone) -> None:
         member = Member(
             member_id=member_id,
             instance_id=request.instance_id,
@@ -190,7 +190,7 @@ class Rebalancer:
     # -- static members
 
     def _replace_static(
-        self, group: Group, member: Member, new_id: MemberId, request: JoinRequest, done: JoinDone
+        self, group: Group, member: Member, new_id: MemberId, request: JoinClassicGroup, done: JoinDone
     ) -> None:
         """A static member was restarted: it keeps its assignment under a new id, if its subscription has not changed."""
         before = (member.member_id, member.protocols, member.session_timeout_ms, member.rebalance_timeout_ms)
@@ -308,10 +308,10 @@ class Rebalancer:
 
     # -- sync
 
-    def sync(self, request: SyncRequest, done: SyncDone) -> None:
+    def sync(self, request: SyncClassicGroup, done: SyncDone) -> None:
         """Give a member its assignment once the leader has sent it and it is stored."""
         try:
-            group = self._directory.find(request.group_id)
+            group = self._directory.find(request.group)
         except PenstockError as error:
             # The member has joined a generation that this node has not loaded: it must join again.
             loading = error.reason is Reason.COORDINATOR_LOAD_IN_PROGRESS
@@ -334,8 +334,8 @@ class Rebalancer:
         if group.leader_id == member.member_id and group.assigned_generation != group.generation:
             self._store_generation(group, request.assignments)
 
-    def _check_sync(self, group: Group | None, request: SyncRequest) -> Reason | None:
-        if not request.group_id:
+    def _check_sync(self, group: Group | None, request: SyncClassicGroup) -> Reason | None:
+        if not request.group:
             return Reason.INVALID_GROUP_ID
         if group is None:
             return Reason.UNKNOWN_MEMBER_ID

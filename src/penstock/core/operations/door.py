@@ -6,6 +6,7 @@ never leave this node: for Kafka's handlers, whose clients find the right node b
 
 import traceback
 from asyncio import Future
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from penstock.core.access import Caller
@@ -20,7 +21,7 @@ from penstock.core.operations import (  # noqa: F401  each declares its handlers
 )
 from penstock.core.operations.handling import BEGINNERS, HANDLERS, Cancel, Done, Flow, Kind, OnEnd, OnItems
 from penstock.core.operations.memberships import OpenMembership
-from penstock.core.operations.rights import authorise
+from penstock.core.operations.rights import PartlyRefused, authorise
 from penstock.errors import PenstockError, Reason
 from penstock.operations.operation import Asked, Operation, Stream
 
@@ -90,9 +91,9 @@ class Door:
 
     async def do(self, operation: Operation[R], caller: Caller) -> R:
         """The result. PenstockError: nothing was done, unless the error is marked as ``begun``."""
-        self._admit(type(operation), operation, caller)
-        router = self.router
-        return await (self.run(operation, caller) if router is None else router.do(operation, caller))
+        partly = self._admit(type(operation), operation, caller)
+        run = self.run if self.router is None else self.router.do
+        return await (run(operation, caller) if partly is None else _completed(run, partly, caller))
 
     def begin(self, operation: Operation[R], caller: Caller, done: Done[R]) -> Cancel | None:
         """Carry it out; ``done`` is called exactly once, perhaps before this returns. PenstockError when nothing was begun.
@@ -100,7 +101,9 @@ class Door:
         Without a task or a future if this node owns the operation.
         """
         kind = type(operation)
-        self._admit(kind, operation, caller)
+        partly = self._admit(kind, operation, caller)
+        if partly is not None:
+            operation, done = partly.admitted, partly.completing(done)
         if self.router is None:
             start = BEGINNERS.get(kind)
             if start is not None:
@@ -128,13 +131,30 @@ class Door:
 
     async def do_here(self, operation: Operation[R], caller: Caller) -> R:
         """The result, if this node owns the operation."""
-        self._admit(type(operation), operation, caller)
-        return await self.run(operation, caller)
+        partly = self._admit(type(operation), operation, caller)
+        return await (self.run(operation, caller) if partly is None else _completed(self.run, partly, caller))
+
+    def answer_here(self, operation: Operation[R], caller: Caller) -> R:
+        """The result at once, if this node owns the operation and its handler is of the kind that answers."""
+        kind = type(operation)
+        partly = self._admit(kind, operation, caller)
+        handler = HANDLERS[kind]
+        assert handler.kind is Kind.ANSWERS, kind
+        result: R
+        if partly is None:
+            result = handler.run(self._broker, operation, caller)
+        else:
+            result = partly.complete(handler.run(self._broker, partly.admitted, caller))  # type: ignore[assignment]  # a tuple
+        return result
 
     def begin_here(self, operation: Operation[R], caller: Caller, done: Done[R]) -> Cancel | None:
         """As ``begin``, if this node owns the operation."""
-        self._admit(type(operation), operation, caller)
-        return self._start(operation, caller, done)
+        kind = type(operation)
+        partly = self._admit(kind, operation, caller)
+        if partly is not None:
+            operation, done = partly.admitted, partly.completing(done)
+        start = BEGINNERS.get(kind)
+        return self._start(operation, caller, done) if start is None else start(self._broker, operation, caller, done)
 
     def open_here(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> Flow:
         """As ``open``, if this node owns the stream."""
@@ -143,14 +163,14 @@ class Door:
 
     # Once it is admitted.
 
-    def _admit(self, kind: type[Asked[Any]], asked: Asked[Any], caller: Caller) -> None:
+    def _admit(self, kind: type[Asked[Any]], asked: Asked[Any], caller: Caller) -> PartlyRefused | None:
         broker = self._broker
-        if not broker.access.allows_all:
-            authorise(broker, asked, caller)
+        partly = None if broker.access.allows_all else authorise(broker, asked, caller)
         labels = _LABELS.get((kind, caller.gateway._value_))
         if labels is None:
             labels = _LABELS[kind, caller.gateway._value_] = (kind.__name__, caller.gateway._value_)
         self._count(labels)
+        return partly
 
     async def run(self, operation: Operation[R], caller: Caller) -> R:
         """Carry out an admitted operation on this node."""
@@ -208,3 +228,9 @@ class Door:
         """Open an admitted stream on this node."""
         flow: Flow = HANDLERS[type(stream)].run(self._broker, stream, caller, on_items, on_end)
         return flow
+
+
+async def _completed(
+    run: Callable[[Operation[Any], Caller], Awaitable[Any]], partly: PartlyRefused, caller: Caller
+) -> Any:  # noqa: ANN401  of any operation over many items
+    return partly.complete(await run(partly.admitted, caller))

@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.core.access import Caller
-from penstock.core.groups.requests import OffsetToCommit, PartitionKey
+from penstock.core.groups.requests import NOTHING_COMMITTED, CommittedOffset, OffsetToCommit, PartitionKey
 from penstock.core.operations.handling import (
     Cancel,
     Done,
@@ -21,10 +21,11 @@ from penstock.core.operations.handling import (
     works,
 )
 from penstock.core.operations.memberships import OpenMembership
-from penstock.core.operations.rights import may_describe_group
+from penstock.core.operations.rights import may, may_describe_group, may_describe_topic
 from penstock.core.stats import group_status
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Reason
 from penstock.operations import groups
+from penstock.operations.operation import Action, Resource
 from penstock.types import GroupId, TopicName
 
 if TYPE_CHECKING:
@@ -41,8 +42,21 @@ def commit_offset(broker: "Broker", asked: groups.CommitOffset, _: Caller, done:
     return None
 
 
+@begins(groups.CommitOffsets)
+def commit_offsets(
+    broker: "Broker", asked: groups.CommitOffsets, _: Caller, done: Done[tuple[Reason | None, ...]]
+) -> Cancel | None:
+    """Reported once they are durable."""
+
+    def answered(reasons: dict[PartitionKey, Reason | None]) -> None:
+        done(tuple([reasons[item.key] for item in asked.offsets]))
+
+    broker.groups.commit_offsets(asked, answered)
+    return None
+
+
 @answers(groups.FetchOffsets)
-def fetch_offsets(broker: "Broker", asked: groups.FetchOffsets, _: Caller) -> tuple[groups.GroupOffset, ...]:
+def fetch_offsets(broker: "Broker", asked: groups.FetchOffsets, caller: Caller) -> tuple[groups.GroupOffset, ...]:
     """In the order of topics and partitions. A topic that does not exist has no offsets."""
     keys: list[PartitionKey] | None = None
     if asked.topic is not None:
@@ -53,9 +67,38 @@ def fetch_offsets(broker: "Broker", asked: groups.FetchOffsets, _: Caller) -> tu
         keys = [PartitionKey(name, index) for index in indexes]
     found = broker.groups.fetch_offsets(GroupId(asked.group), keys)
     return tuple(
-        groups.GroupOffset(key.topic, key.partition, committed.offset, committed.commit_ms)
+        _group_offset(key, committed)
         for key, committed in sorted(found.items())
+        if keys is not None or may_describe_topic(broker, caller, key.topic)
     )
+
+
+@answers(groups.FetchOffsetsOf)
+def fetch_offsets_of(
+    broker: "Broker", asked: groups.FetchOffsetsOf, _: Caller
+) -> tuple[groups.GroupOffset | Reason, ...]:
+    """One for each partition, whether or not the partition exists."""
+    found = broker.groups.fetch_offsets(GroupId(asked.group), asked.partitions)
+    return tuple([_group_offset(key, found.get(key, NOTHING_COMMITTED)) for key in asked.partitions])
+
+
+def _group_offset(key: PartitionKey, committed: CommittedOffset) -> groups.GroupOffset:
+    return groups.GroupOffset(
+        key.topic, key.partition, committed.offset, committed.commit_ms, committed.leader_epoch, committed.metadata
+    )
+
+
+@begins(groups.DeleteOffsets)
+def delete_offsets(
+    broker: "Broker", asked: groups.DeleteOffsets, _: Caller, done: Done[tuple[Reason | None, ...]]
+) -> Cancel | None:
+    """Reported once they are gone for good."""
+
+    def answered(reasons: dict[PartitionKey, Reason | None]) -> None:
+        done(tuple([reasons[key] for key in asked.partitions]))
+
+    broker.groups.delete_offsets(asked.group, asked.partitions, answered)
+    return None
 
 
 @works(groups.RegisterGroup)
@@ -113,13 +156,83 @@ def membership(
     return OpenMembership(broker, asked, caller, on_items, on_end)
 
 
+@begins(groups.JoinClassicGroup)
+def join_classic_group(
+    broker: "Broker", asked: groups.JoinClassicGroup, _: Caller, done: Done[groups.JoinResult]
+) -> Cancel | None:
+    """Reported when the generation begins. A refusal is a result, because it may name the member."""
+    broker.groups.join(asked, done)
+    return None
+
+
+@begins(groups.SyncClassicGroup)
+def sync_classic_group(
+    broker: "Broker", asked: groups.SyncClassicGroup, _: Caller, done: Done[groups.SyncResult]
+) -> Cancel | None:
+    """Reported once the leader's assignments are durable."""
+    broker.groups.sync(asked, done)
+    return None
+
+
+@answers(groups.ClassicHeartbeat)
+def classic_heartbeat(broker: "Broker", asked: groups.ClassicHeartbeat, _: Caller) -> None:
+    """A member that has to join again is refused."""
+    reason = broker.groups.heartbeat(asked.group, asked.member_id, asked.generation, asked.instance_id)
+    if reason is not None:
+        raise PenstockError(reason)
+
+
+@answers(groups.LeaveClassicGroup)
+def leave_classic_group(broker: "Broker", asked: groups.LeaveClassicGroup, _: Caller) -> tuple[Reason | None, ...]:
+    """The others have their partitions in the next generation."""
+    return tuple(broker.groups.leave(asked.group, asked.members))
+
+
+@answers(groups.ConsumerGroupHeartbeat)
+def consumer_group_heartbeat(_: "Broker", __: groups.ConsumerGroupHeartbeat, ___: Caller) -> None:
+    """Refused, as by a Kafka broker whose feature group.version is 0."""
+    raise PenstockError(
+        Reason.UNSUPPORTED_VERSION,
+        "This broker does not support the consumer group protocol of KIP-848. Set group.protocol=classic",
+    )
+
+
+@answers(groups.DescribeMembers)
+def describe_members(broker: "Broker", asked: groups.DescribeMembers, _: Caller) -> groups.GroupDescription:
+    """At the coordinator."""
+    found = broker.groups.describe(asked.group)
+    if found.reason is not None:
+        raise PenstockError(found.reason)
+    return found
+
+
+@begins(groups.DeleteGroups)
+def delete_groups(
+    broker: "Broker", asked: groups.DeleteGroups, _: Caller, done: Done[tuple[Reason | None, ...]]
+) -> Cancel | None:
+    """Reported once all of them are gone for good."""
+
+    def answered(reasons: dict[GroupId, Reason | None]) -> None:
+        done(tuple([reasons[group] for group in asked.groups]))
+
+    broker.groups.delete_groups(asked.groups, answered)
+    return None
+
+
+@answers(groups.FindCoordinator)
+def find_coordinator(broker: "Broker", asked: groups.FindCoordinator, _: Caller) -> int:
+    """By the agreed state, which any node has."""
+    return broker.cluster.coordinators.node_of(asked.group)
+
+
 @answers(groups.ListGroups)
 def list_groups(broker: "Broker", _: groups.ListGroups, caller: Caller) -> tuple[groups.GroupListing, ...]:
-    """Those that this node coordinates."""
+    """Those that this node coordinates: all of them for a caller that may describe the cluster."""
+    sees_all = may(broker, caller, Action.DESCRIBE, Resource.CLUSTER)
     return tuple(
         groups.GroupListing(found.group_id, found.state.value, found.protocol_type)
         for found in sorted(broker.groups.list_groups(), key=lambda each: each.group_id)
-        if may_describe_group(broker, caller, found.group_id)
+        if sees_all or may_describe_group(broker, caller, found.group_id)
     )
 
 

@@ -82,24 +82,18 @@ class DeferredAnswer(PendingAnswer):
         self._deferred.forget()
 
 
-def answered(response: Response) -> asyncio.Future[Response]:
-    """A response that is there already, where others wait."""
-    future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-    future.set_result(response)
-    return future
-
-
 def answer_later(
-    start: Callable[[Callable[[Outcome], None]], None], translate: Callable[[Outcome], Response]
+    start: Callable[[Callable[[Outcome | PenstockError], None]], object],
+    translate: Callable[[Outcome | PenstockError], Response],
 ) -> asyncio.Future[Response]:
-    """Call ``start`` with a callback; what the callback gets, translated, is the result.
+    """Call ``start`` with a callback; the result is what the callback gets, or the PenstockError that ``start`` raises, translated.
 
     A future and no task, since most of these calls are answered in the same turn of the loop or the next. When the connection
     is gone, the future is cancelled and the answer is dropped.
     """
     future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
 
-    def done(outcome: Outcome) -> None:
+    def done(outcome: Outcome | PenstockError) -> None:
         if future.done():
             return
         try:
@@ -107,5 +101,8 @@ def answer_later(
         except Exception as error:  # noqa: BLE001 - the core is in the middle of answering others; the mistake is this request's alone
             future.set_exception(error)
 
-    start(done)
+    try:
+        start(done)
+    except PenstockError as error:
+        done(error)
     return future

@@ -1,19 +1,24 @@
 """What a handler knows about the request it translates, beside the request itself."""
 
+from asyncio import Future
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.address import Address
 from penstock.core.access import Caller
 from penstock.core.broker import Broker
 from penstock.errors import PenstockError, Reason
+from penstock.gateways.kafka.answers import answer_later
 from penstock.gateways.kafka.errors import counted_code
-from penstock.operations.operation import Action
+from penstock.operations.operation import Action, Operation
 
 if TYPE_CHECKING:
     from penstock.gateways.kafka.gateway import KafkaGateway
 
+R = TypeVar("R")
+Response = TypeVar("Response")
 
 _TOPIC_OPERATIONS: Final[Mapping[int, Action]] = {
     3: Action.READ,
@@ -67,6 +72,20 @@ class RequestContext:
     def advertised(self) -> Address:
         """What clients are told to connect to: what is configured, else what worked for this one."""
         return self.broker.advertised or self.local
+
+    # What a handler asks of the core. This node answers it: clients find the right node by themselves.
+
+    def answer(self, operation: Operation[R]) -> R:
+        """The result of an operation that is answered at once."""
+        return self.broker.door.answer_here(operation, self.caller)
+
+    async def do(self, operation: Operation[R]) -> R:
+        """The result of any operation."""
+        return await self.broker.door.do_here(operation, self.caller)
+
+    def later(self, operation: Operation[R], translate: Callable[[R | PenstockError], Response]) -> Future[Response]:
+        """The response that ``translate`` makes of the result or the refusal, when it is there."""
+        return answer_later(partial(self.broker.door.begin_here, operation, self.caller), translate)
 
     # Whether the caller may. Asked before anything is looked for, so that a refusal says nothing of what there is.
 

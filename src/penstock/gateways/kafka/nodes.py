@@ -102,11 +102,10 @@ def reason_for_readers(error: PenstockError | OSError) -> Reason:
     return Reason.NOT_LEADER_OR_FOLLOWER if error.reason is Reason.LEADER_NOT_AVAILABLE else error.reason
 
 
-def coordinator_of(context: RequestContext, group: str) -> ListedNode:
-    """The coordinator of a group; COORDINATOR_NOT_AVAILABLE when there is none."""
+def coordinator_of(context: RequestContext, node_id: int) -> ListedNode:
+    """The node that coordinates a group; COORDINATOR_NOT_AVAILABLE if clients cannot reach it."""
     broker = context.broker
-    node_id = broker.cluster.coordinators.node_of(group)
-    node = broker.cluster.nodes.nodes.get(node_id)
+    node = broker.cluster.nodes.nodes.get(NodeId(node_id))
     if node is not None and "kafka" in node.listeners:
         return _listed(node)
     if node_id == broker.node_id:

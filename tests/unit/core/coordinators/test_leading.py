@@ -9,14 +9,14 @@ import pytest
 
 from penstock.core.broker import INTERNAL_CONFIGS
 from penstock.core.groups.requests import (
-    CommitRequest,
-    JoinRequest,
+    CommitOffsets,
+    JoinClassicGroup,
     JoinResult,
     LeavingMember,
     MemberProtocol,
     OffsetToCommit,
     PartitionKey,
-    SyncRequest,
+    SyncClassicGroup,
     SyncResult,
 )
 from penstock.core.partitions.partition import Partition
@@ -75,7 +75,7 @@ class Node(ClusterNode):
 
     def begin_commit(self, offset: int) -> "asyncio.Future[dict[PartitionKey, Reason | None]]":
         told: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        request = CommitRequest(GROUP, (OffsetToCommit(KEY, offset),))
+        request = CommitOffsets(GROUP, (OffsetToCommit(KEY, offset),))
         self.broker.groups.commit_offsets(request, told.set_result)
         return told
 
@@ -119,7 +119,7 @@ class Node(ClusterNode):
         }
 
     def _commit_done(self, done: Callable[[Any], None]) -> None:
-        request = CommitRequest(GROUP, (OffsetToCommit(KEY, 1),))
+        request = CommitOffsets(GROUP, (OffsetToCommit(KEY, 1),))
         self.broker.groups.commit_offsets(request, done)
 
     def send(self) -> Reason | None:
@@ -131,9 +131,9 @@ class Node(ClusterNode):
         )
 
 
-def join_request() -> JoinRequest:
-    return JoinRequest(
-        group_id=GROUP,
+def join_request() -> JoinClassicGroup:
+    return JoinClassicGroup(
+        group=GROUP,
         member_id=MemberId(""),
         client_id="test",
         client_host="here",
@@ -145,8 +145,8 @@ def join_request() -> JoinRequest:
     )
 
 
-def sync_request() -> SyncRequest:
-    return SyncRequest(GROUP, MemberId("m"), 1, {})
+def sync_request() -> SyncClassicGroup:
+    return SyncClassicGroup(GROUP, MemberId("m"), 1, {})
 
 
 def refused(call: Callable[[], object]) -> Reason | None:
@@ -262,7 +262,7 @@ async def test_whoever_waits_is_told_when_another_node_takes_over_and_nothing_is
     joined = await member
     assert joined.reason is None
     synced: asyncio.Future[SyncResult] = asyncio.get_running_loop().create_future()
-    request = SyncRequest(GROUP, joined.member_id, joined.generation, {joined.member_id: b"all"})
+    request = SyncClassicGroup(GROUP, joined.member_id, joined.generation, {joined.member_id: b"all"})
     node.broker.groups.sync(request, synced.set_result)
     joining = node.joining()
     committing = node.begin_commit(7)

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from penstock.core.groups.requests import CommitRequest, OffsetToCommit, PartitionKey
+from penstock.core.groups.requests import CommitOffsets, OffsetToCommit, PartitionKey
 from penstock.core.topics.names import OFFSETS_TOPIC
 from penstock.errors import Reason
 from penstock.limits import GROUP_METADATA_BYTES_MAX
@@ -19,7 +19,7 @@ ONE_PARTITION = {"groups": GroupSettings(offsets_topic_partitions=1)}
 async def commit(node: KafkaNode, group: str, *offsets: int) -> None:
     for offset in offsets:
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        request = CommitRequest(GroupId(group), (OffsetToCommit(KEY, offset, 3, "note"),))
+        request = CommitOffsets(GroupId(group), (OffsetToCommit(KEY, offset, 3, "note"),))
         node.broker.groups.commit_offsets(request, done.set_result)
         assert await done == {KEY: None}
 

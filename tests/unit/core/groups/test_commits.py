@@ -1,12 +1,12 @@
 """Committed offsets: who may commit, when it counts, and when it is forgotten."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 from uuid import UUID
 
 import pytest
 
 from penstock.core.groups.commits import EXPIRY_CHECK_INTERVAL_MS, OFFSET_MAX
-from penstock.core.groups.requests import CommitRequest, GroupState, MemberProtocol, OffsetToCommit, PartitionKey
+from penstock.core.groups.requests import CommitOffsets, GroupState, MemberProtocol, OffsetToCommit, PartitionKey
 from penstock.errors import PenstockError, Reason
 from penstock.settings import GroupSettings
 from penstock.types import GroupId, TopicName
@@ -73,7 +73,7 @@ class TestCommitting:
             OffsetToCommit(PartitionKey(TOPIC, 1), 1, metadata="ä" * 2049),
             OffsetToCommit(PartitionKey(TOPIC, 2), 1, metadata="ä" * 2048),
         )
-        answers = answered(lambda done: world.groups.commit_offsets(CommitRequest(GROUP, items), done))
+        answers = answered(lambda done: world.groups.commit_offsets(CommitOffsets(GROUP, items), done))
         assert list(answers.values()) == [
             None,
             Reason.UNKNOWN_TOPIC_OR_PARTITION,

@@ -10,18 +10,18 @@ from penstock.core.groups.coordinator import GroupCoordinator
 from penstock.core.groups.requests import (
     NO_GENERATION,
     NO_MEMBER,
-    CommitRequest,
+    CommitOffsets,
     CommittedOffset,
     GroupState,
+    JoinClassicGroup,
     JoinDone,
-    JoinRequest,
     JoinResult,
     LeavingMember,
     MemberProtocol,
     OffsetToCommit,
     PartitionKey,
+    SyncClassicGroup,
     SyncDone,
-    SyncRequest,
     SyncResult,
 )
 from penstock.errors import PenstockError, Reason
@@ -209,8 +209,8 @@ class World:
         done: JoinDone | None = None,
     ) -> Box[JoinResult]:
         box: Box[JoinResult] = Box()
-        request = JoinRequest(
-            group_id=group,
+        request = JoinClassicGroup(
+            group=group,
             member_id=MemberId(member_id),
             client_id=client_id,
             client_host="/127.0.0.1",
@@ -238,8 +238,8 @@ class World:
         done: SyncDone | None = None,
     ) -> Box[SyncResult]:
         box: Box[SyncResult] = Box()
-        request = SyncRequest(
-            group_id=group,
+        request = SyncClassicGroup(
+            group=group,
             member_id=joined.member_id,
             generation=joined.generation if generation is None else generation,
             assignments={MemberId(key): value for key, value in (assignments or {}).items()},
@@ -281,8 +281,8 @@ class World:
         box: Box[dict[PartitionKey, Reason | None]] = Box()
         item = OffsetToCommit(PartitionKey(topic, partition), offset, leader_epoch, metadata)
         self.groups.commit_offsets(
-            CommitRequest(
-                group_id=group,
+            CommitOffsets(
+                group=group,
                 offsets=(item,),
                 member_id=NO_MEMBER if member is None else member.member_id,
                 generation=generation if member is None else member.generation,

@@ -12,11 +12,21 @@ from penstock.core.access import Access, Caller, Principal
 from penstock.core.operations.handling import HANDLERS, Handler, Kind
 from penstock.errors import PenstockError, Reason
 from penstock.operations.catalogue import CATALOGUE
-from penstock.operations.groups import CommitOffset, Heartbeat, ListGroups
+from penstock.operations.groups import (
+    CommitOffset,
+    CommitOffsets,
+    DeleteOffsets,
+    FetchOffsetsOf,
+    GroupOffset,
+    Heartbeat,
+    ListGroups,
+    OffsetToCommit,
+    PartitionKey,
+)
 from penstock.operations.operation import Action, Asked, Operation, Resource, Stream
 from penstock.operations.queues import Ack, Consume, Lease, ListQueues
 from penstock.operations.topics import CreateTopic, DescribePartition, ListTopics
-from penstock.types import Gateway
+from penstock.types import Gateway, GroupId, TopicName
 from tests.support.kafka_node import KafkaNode
 from tests.support.operations import every_operation
 
@@ -88,6 +98,10 @@ async def test_nothing_is_done_for_a_caller_without_the_right(
         assert isinstance(asked, Operation)
         assert await node.broker.do(asked, ALICE) == ()
         return
+    if all(right.each for right in asked.rights):
+        assert isinstance(asked, Operation)
+        assert all(reason.name.endswith("AUTHORIZATION_FAILED") for reason in await node.broker.do(asked, ALICE))
+        return
 
     def run(*_: object) -> None:
         raise AssertionError("it was carried out")
@@ -105,6 +119,49 @@ async def test_a_list_has_what_the_caller_may_describe(node: KafkaNode) -> None:
     await node.create("u")
     node.broker.access = Denying((Action.DESCRIBE, "u"))
     assert [topic.name for topic in await node.broker.do(ListTopics(), ALICE)] == ["u"]
+
+
+OFFSETS = tuple(OffsetToCommit(PartitionKey(TopicName(name), 0), 5) for name in ("t", "no", "missing", "t", "no"))
+COMMITTED = (
+    None,
+    Reason.TOPIC_AUTHORIZATION_FAILED,
+    Reason.UNKNOWN_TOPIC_OR_PARTITION,
+    None,
+    Reason.TOPIC_AUTHORIZATION_FAILED,
+)
+
+
+async def test_of_many_items_those_that_are_allowed_are_carried_out(node: KafkaNode) -> None:
+    allowed = [(Action.READ, name) for name in ("g", "t", "missing")]
+    access = node.broker.access = Denying(*allowed)
+    assert await node.broker.do(CommitOffsets(GroupId("g"), OFFSETS), ALICE) == COMMITTED
+    assert access.asked == [(Action.READ, name) for name in ("g", "t", "no", "missing")]
+    assert await node.broker.door.do_here(CommitOffsets(GroupId("g"), OFFSETS), ALICE) == COMMITTED
+    for begin in (node.broker.begin, node.broker.door.begin_here):
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        begin(CommitOffsets(GroupId("g"), OFFSETS), ALICE, done.set_result)
+        assert await done == COMMITTED
+    node.broker.access = Denying((Action.DESCRIBE, "g"), (Action.DESCRIBE, "t"))
+    fetch = FetchOffsetsOf("g", tuple(item.key for item in OFFSETS[:2]))
+    mine, refused = node.broker.door.answer_here(fetch, ALICE)
+    assert isinstance(mine, GroupOffset)
+    assert (mine.offset, refused) == (5, Reason.TOPIC_AUTHORIZATION_FAILED)
+
+
+async def test_a_right_that_is_not_on_single_items_refuses_all_of_them(node: KafkaNode) -> None:
+    node.broker.access = Denying((Action.READ, "t"))
+    with pytest.raises(PenstockError) as refused:
+        await node.broker.do(CommitOffsets(GroupId("g"), OFFSETS), ALICE)
+    assert refused.value.reason is Reason.GROUP_AUTHORIZATION_FAILED
+    assert node.broker.groups.list_groups() == []
+
+
+async def test_a_failure_of_the_whole_is_not_mixed_with_refusals_of_items(node: KafkaNode) -> None:
+    node.broker.access = Denying((Action.DELETE, "g"), (Action.READ, "t"))
+    with pytest.raises(PenstockError) as failed:
+        await node.broker.do(DeleteOffsets(GroupId("g"), tuple(item.key for item in OFFSETS)), ALICE)
+    assert failed.value.reason is Reason.GROUP_ID_NOT_FOUND
+    assert not failed.value.begun
 
 
 async def test_operations_are_counted_by_name_and_gateway(node: KafkaNode) -> None:

@@ -6,19 +6,18 @@ flexible, 9 is for groups of the newer protocol, 10 names topics by id.
 
 import asyncio
 from asyncio import Future
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Iterable, Iterator
 from functools import partial
+from itertools import repeat
 from typing import Final
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from penstock.core.groups.requests import CommitRequest, OffsetToCommit, PartitionKey
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.kafka.answers import answer_later, answered
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
-from penstock.operations.operation import Action
+from penstock.operations.groups import CommitOffsets, OffsetToCommit, PartitionKey
 from penstock.types import GroupId, MemberId, TopicName
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.offset_commit_generated import (
@@ -31,9 +30,6 @@ from penstock.wire.kafka.offset_commit_generated import (
 
 PARTITIONS_A_PIECE: Final = 5000
 """Committed together: some milliseconds of the event loop."""
-
-_Named = list[tuple[OffsetCommitRequestTopic, TopicName | Reason]]
-"""Each topic with its name, or why nothing is committed for it."""
 
 
 @handles(ApiKey.OFFSET_COMMIT, versions=(2, 10))
@@ -69,55 +65,58 @@ def _pieces(topics: Iterable[OffsetCommitRequestTopic]) -> Iterator[list[OffsetC
 
 
 def _commit(request: OffsetCommitRequest, context: RequestContext) -> Future[OffsetCommitResponse]:
-    try:
-        context.require_group(Action.READ, request.group_id)
-    except PenstockError as error:
-        return answered(_response(context, [(topic, error.reason) for topic in request.topics], {}))
-    named: _Named = [(topic, _name(topic, context)) for topic in request.topics]
-    commit = CommitRequest(
-        group_id=GroupId(request.group_id),
+    names = [_name(topic, context) for topic in request.topics]
+    commit = CommitOffsets(
+        group=GroupId(request.group_id),
         member_id=MemberId(request.member_id),
         generation=request.generation_id_or_member_epoch,
         instance_id=request.group_instance_id,
         retention_ms=request.retention_time_ms,
         offsets=tuple(
-            OffsetToCommit(
-                key=PartitionKey(name, partition.partition_index),
-                offset=partition.committed_offset,
-                leader_epoch=partition.committed_leader_epoch,
-                metadata=partition.committed_metadata or "",
-            )
-            for topic, name in named
-            if not isinstance(name, Reason)
-            for partition in topic.partitions
+            [
+                OffsetToCommit(
+                    PartitionKey(name, partition.partition_index),
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    partition.committed_metadata or "",
+                )
+                for topic, name in zip(request.topics, names, strict=True)
+                if name is not None
+                for partition in topic.partitions
+            ]
         ),
     )
-    return answer_later(partial(context.broker.groups.commit_offsets, commit), partial(_response, context, named))
+    return context.later(commit, partial(_response, context, request.topics, names))
 
 
-def _name(topic: OffsetCommitRequestTopic, context: RequestContext) -> TopicName | Reason:
-    name = TopicName(topic.name)
-    if context.version >= 10:
-        found = context.broker.topics.get_by_id(UUID(bytes=topic.topic_id))
-        if found is None:
-            return Reason.UNKNOWN_TOPIC_ID
-        name = found.name
-    try:
-        context.require_topic(Action.READ, name)
-    except PenstockError as error:
-        return error.reason
-    return name
+def _name(topic: OffsetCommitRequestTopic, context: RequestContext) -> TopicName | None:
+    if context.version < 10:
+        return TopicName(topic.name)
+    found = context.broker.topics.get_by_id(UUID(bytes=topic.topic_id))
+    return None if found is None else found.name
 
 
 def _response(
-    context: RequestContext, named: _Named, answers: Mapping[PartitionKey, Reason | None]
+    context: RequestContext,
+    topics: list[OffsetCommitRequestTopic],
+    names: list[TopicName | None],
+    found: tuple[Reason | None, ...] | PenstockError,
 ) -> OffsetCommitResponse:
-    topics = []
-    for topic, name in named:
-        partitions = []
-        for partition in topic.partitions:
-            index = partition.partition_index
-            reason = name if isinstance(name, Reason) else answers[PartitionKey(name, index)]
-            partitions.append(OffsetCommitResponsePartition(index, context.code(reason)))
-        topics.append(OffsetCommitResponseTopic(topic_id=topic.topic_id, name=topic.name, partitions=partitions))
-    return OffsetCommitResponse(topics=topics)
+    """Each partition has its own answer: there is no place for a refusal of the whole."""
+    results = repeat(found) if isinstance(found, PenstockError) else iter(found)
+    unknown = repeat(Reason.UNKNOWN_TOPIC_ID)
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                topic_id=topic.topic_id,
+                name=topic.name,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition.partition_index, context.code(next(unknown if name is None else results))
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic, name in zip(topics, names, strict=True)
+        ]
+    )

@@ -11,13 +11,12 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from penstock.core.groups.requests import NOTHING_COMMITTED, CommittedOffset, PartitionKey
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, Turns, in_portions
-from penstock.operations.operation import Action
-from penstock.types import GroupId, TopicName
+from penstock.operations.groups import FetchOffsets, FetchOffsetsOf, GroupOffset, PartitionKey
+from penstock.types import TopicName
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.offset_fetch_generated import (
     OffsetFetchRequest,
@@ -89,11 +88,8 @@ def _pieces(group: OffsetFetchRequestGroup) -> Iterator[OffsetFetchRequestGroup]
 
 
 def _one_group(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
-    asked = None
-    if request.topics is not None:
-        asked = [(TopicName(topic.name), topic.partition_indexes) for topic in request.topics]
-    refused = {name for name, _ in asked or () if not context.allows_topic(Action.DESCRIBE, name)}
-    denied = Reason.TOPIC_AUTHORIZATION_FAILED if refused else None
+    topics = request.topics
+    asked = None if topics is None else [(TopicName(topic.name), topic.partition_indexes) for topic in topics]
     try:
         found = _fetch(request.group_id, asked, context)
     except PenstockError as error:
@@ -115,8 +111,8 @@ def _one_group(request: OffsetFetchRequest, context: RequestContext) -> OffsetFe
             OffsetFetchResponseTopic(
                 name=name,
                 partitions=[
-                    OffsetFetchResponsePartition(index, -1, error_code=context.code(denied))
-                    if name in refused
+                    OffsetFetchResponsePartition(index, -1, error_code=context.code(each))
+                    if isinstance(each, Reason)
                     else OffsetFetchResponsePartition(index, each.offset, each.leader_epoch, each.metadata)
                     for index, each in partitions
                 ],
@@ -127,35 +123,31 @@ def _one_group(request: OffsetFetchRequest, context: RequestContext) -> OffsetFe
 
 
 _Asked = Iterable[tuple[TopicName, list[int]]]
-_Found = list[tuple[TopicName, list[tuple[int, CommittedOffset]]]]
+_Found = list[tuple[TopicName, list[tuple[int, GroupOffset | Reason]]]]
 
 
 def _fetch(group_id: str, asked: _Asked | None, context: RequestContext) -> _Found:
-    context.require_group(Action.DESCRIBE, group_id)
-    groups = context.broker.groups
     if asked is None:
-        by_topic: dict[TopicName, list[tuple[int, CommittedOffset]]] = {}
-        for key, committed in groups.fetch_offsets(GroupId(group_id), None).items():
-            if context.allows_topic(Action.DESCRIBE, key.topic):
-                by_topic.setdefault(key.topic, []).append((key.partition, committed))
+        by_topic: dict[TopicName, list[tuple[int, GroupOffset | Reason]]] = {}
+        for offset in context.answer(FetchOffsets(group_id)):
+            by_topic.setdefault(TopicName(offset.topic), []).append((offset.partition, offset))
         return list(by_topic.items())
-    keys = [(name, [PartitionKey(name, index) for index in indexes]) for name, indexes in asked]
-    found = groups.fetch_offsets(GroupId(group_id), [key for _, of_topic in keys for key in of_topic])
-    return [(name, [(key.partition, found.get(key, NOTHING_COMMITTED)) for key in of_topic]) for name, of_topic in keys]
+    keys = tuple([PartitionKey(name, index) for name, indexes in asked for index in indexes])
+    offsets = context.answer(FetchOffsetsOf(group_id, keys))
+    found = iter(offsets)
+    return [(name, [(index, next(found)) for index in indexes]) for name, indexes in asked]
 
 
 def _group(group: OffsetFetchRequestGroup, context: RequestContext) -> OffsetFetchResponseGroup:
     by_id = context.version >= 10
-    refused: list[OffsetFetchResponseGroupTopic] = []
+    unknown: list[OffsetFetchResponseGroupTopic] = []
     asked: list[tuple[TopicName, list[int]]] | None = None
     if group.topics is not None:
         asked = []
         for topic in group.topics:
             name = _name_of(topic, context) if by_id else TopicName(topic.name)
             if name is None:
-                refused.append(_refused(topic, Reason.UNKNOWN_TOPIC_ID, context))
-            elif not context.allows_topic(Action.DESCRIBE, name):
-                refused.append(_refused(topic, Reason.TOPIC_AUTHORIZATION_FAILED, context))
+                unknown.append(_unknown(topic, context))
             else:
                 asked.append((name, topic.partition_indexes))
     try:
@@ -170,14 +162,16 @@ def _group(group: OffsetFetchRequestGroup, context: RequestContext) -> OffsetFet
         answered = OffsetFetchResponseGroupTopic(
             name=name,
             partitions=[
-                OffsetFetchResponseGroupPartition(index, each.offset, each.leader_epoch, each.metadata)
+                OffsetFetchResponseGroupPartition(index, -1, error_code=context.code(each))
+                if isinstance(each, Reason)
+                else OffsetFetchResponseGroupPartition(index, each.offset, each.leader_epoch, each.metadata)
                 for index, each in partitions
             ],
         )
         if topic_id is not None:
             answered.topic_id = topic_id
         topics.append(answered)
-    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics + refused)
+    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics + unknown)
 
 
 def _name_of(topic: OffsetFetchRequestGroupTopic, context: RequestContext) -> TopicName | None:
@@ -190,12 +184,9 @@ def _id_of(name: TopicName, context: RequestContext) -> bytes | None:
     return None if found is None else found.topic_id.bytes
 
 
-def _refused(
-    topic: OffsetFetchRequestGroupTopic, reason: Reason, context: RequestContext
-) -> OffsetFetchResponseGroupTopic:
-    code = context.code(reason)
+def _unknown(topic: OffsetFetchRequestGroupTopic, context: RequestContext) -> OffsetFetchResponseGroupTopic:
+    code = context.code(Reason.UNKNOWN_TOPIC_ID)
     return OffsetFetchResponseGroupTopic(
-        name=topic.name,
         topic_id=topic.topic_id,
         partitions=[OffsetFetchResponseGroupPartition(index, -1, error_code=code) for index in topic.partition_indexes],
     )

@@ -15,7 +15,7 @@ from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import coordinator_of
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, in_portions
 from penstock.limits import FIND_COORDINATOR_KEYS_MAX
-from penstock.operations.operation import Action
+from penstock.operations.groups import FindCoordinator
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.find_coordinator_generated import (
     FindCoordinatorRequest,
@@ -58,8 +58,8 @@ async def _find_many(keys: list[str], key_type: int, context: RequestContext) ->
 
 def _find(key: str, key_type: int, context: RequestContext) -> FindCoordinatorResponseCoordinator:
     try:
-        _check(key, key_type, context)
-        node = coordinator_of(context, key)
+        _check(key_type, context)
+        node = coordinator_of(context, context.answer(FindCoordinator(key)))
     except PenstockError as error:
         return _refused(key, error, context)
     host, port = node.address
@@ -72,15 +72,13 @@ def _refused(key: str, error: PenstockError, context: RequestContext) -> FindCoo
     )
 
 
-def _check(key: str, key_type: int, context: RequestContext) -> None:
-    if key_type == _GROUP:
-        context.require_group(Action.DESCRIBE, key)
-    elif key_type == _TRANSACTION:
+def _check(key_type: int, context: RequestContext) -> None:
+    if key_type == _TRANSACTION:
         raise PenstockError(
             Reason.TRANSACTIONS_NOT_SUPPORTED if context.version < _MANY_FROM else Reason.UNSUPPORTED_VERSION,
             "This broker does not support transactions. Produce without transactional.id; idempotence works without it.",
         )
-    else:
+    if key_type != _GROUP:
         raise PenstockError(
             Reason.INVALID_REQUEST,
             f"This broker has no coordinators of type {key_type}; use type 0 (group).",

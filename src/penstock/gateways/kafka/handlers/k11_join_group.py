@@ -8,12 +8,10 @@ a returning static leader not to assign.
 from asyncio import Future
 from functools import partial
 
-from penstock.core.groups.requests import JoinRequest, JoinResult, MemberProtocol
 from penstock.errors import PenstockError
-from penstock.gateways.kafka.answers import answer_later, answered
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
-from penstock.operations.operation import Action
+from penstock.operations.groups import JoinClassicGroup, JoinResult, MemberProtocol
 from penstock.types import GroupId, MemberId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.join_group_generated import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
@@ -23,12 +21,8 @@ from penstock.wire.kafka.join_group_generated import JoinGroupRequest, JoinGroup
 def handle(request: JoinGroupRequest, context: RequestContext) -> Future[JoinGroupResponse]:
     """Answered when the generation begins."""
     version = context.version
-    try:
-        context.require_group(Action.READ, request.group_id)
-    except PenstockError as error:
-        return answered(_response(context, JoinResult(error.reason, MemberId(request.member_id))))
-    join = JoinRequest(
-        group_id=GroupId(request.group_id),
+    join = JoinClassicGroup(
+        group=GroupId(request.group_id),
         member_id=MemberId(request.member_id),
         instance_id=request.group_instance_id,
         client_id=context.client_id or "",
@@ -41,10 +35,12 @@ def handle(request: JoinGroupRequest, context: RequestContext) -> Future[JoinGro
         require_known_member_id=version >= 4,
         can_skip_assignment=version >= 9,
     )
-    return answer_later(partial(context.broker.groups.join, join), partial(_response, context))
+    return context.later(join, partial(_response, context, join.member_id))
 
 
-def _response(context: RequestContext, result: JoinResult) -> JoinGroupResponse:
+def _response(context: RequestContext, member_id: MemberId, result: JoinResult | PenstockError) -> JoinGroupResponse:
+    if isinstance(result, PenstockError):
+        result = JoinResult(result.reason, member_id)
     return JoinGroupResponse(
         error_code=context.code(result.reason),
         generation_id=result.generation,

@@ -6,7 +6,7 @@ Version 3 adds static members, 4 is flexible.
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
-from penstock.operations.operation import Action
+from penstock.operations.groups import ClassicHeartbeat
 from penstock.types import GroupId, MemberId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.heartbeat_generated import HeartbeatRequest, HeartbeatResponse
@@ -15,11 +15,11 @@ from penstock.wire.kafka.heartbeat_generated import HeartbeatRequest, HeartbeatR
 @handles(ApiKey.HEARTBEAT, versions=(0, 4))
 def handle(request: HeartbeatRequest, context: RequestContext) -> HeartbeatResponse:
     """Answered at once."""
-    try:
-        context.require_group(Action.READ, request.group_id)
-    except PenstockError as error:
-        return HeartbeatResponse(error_code=context.code(error))
-    reason = context.broker.groups.heartbeat(
+    heartbeat = ClassicHeartbeat(
         GroupId(request.group_id), MemberId(request.member_id), request.generation_id, request.group_instance_id
     )
-    return HeartbeatResponse(error_code=context.code(reason))
+    try:
+        context.answer(heartbeat)
+    except PenstockError as error:
+        return HeartbeatResponse(error_code=context.code(error))
+    return HeartbeatResponse()

@@ -3,11 +3,10 @@
 Version 3 takes several members, by id or (static ones) by instance id, 4 is flexible, 5 carries a reason for the log.
 """
 
-from penstock.core.groups.requests import LeavingMember
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
-from penstock.operations.operation import Action
+from penstock.operations.groups import LeaveClassicGroup, LeavingMember
 from penstock.types import GroupId, MemberId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.leave_group_generated import LeaveGroupRequest, LeaveGroupResponse, LeaveGroupResponseMember
@@ -17,12 +16,13 @@ from penstock.wire.kafka.leave_group_generated import LeaveGroupRequest, LeaveGr
 def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
     """One answer for each member; before version 3 there is one member, and its answer is the whole."""
     if context.version < 3:
-        leaving = [LeavingMember(MemberId(request.member_id))]
+        leaving: tuple[LeavingMember, ...] = (LeavingMember(MemberId(request.member_id)),)
     else:
-        leaving = [LeavingMember(MemberId(member.member_id), member.group_instance_id) for member in request.members]
+        leaving = tuple(
+            LeavingMember(MemberId(member.member_id), member.group_instance_id) for member in request.members
+        )
     try:
-        context.require_group(Action.READ, request.group_id)
-        answers = context.broker.groups.leave(GroupId(request.group_id), leaving)
+        answers = context.answer(LeaveClassicGroup(GroupId(request.group_id), leaving))
     except PenstockError as error:
         return LeaveGroupResponse(error_code=context.code(error))
     codes = [context.code(reason) for reason in answers]

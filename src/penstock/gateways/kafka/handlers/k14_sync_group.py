@@ -6,12 +6,10 @@ Version 3 adds static members, 4 is flexible, 5 checks and answers the protocol'
 from asyncio import Future
 from functools import partial
 
-from penstock.core.groups.requests import SyncRequest, SyncResult
 from penstock.errors import PenstockError
-from penstock.gateways.kafka.answers import answer_later, answered
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
-from penstock.operations.operation import Action
+from penstock.operations.groups import SyncClassicGroup, SyncResult
 from penstock.types import GroupId, MemberId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.sync_group_generated import SyncGroupRequest, SyncGroupResponse
@@ -20,12 +18,8 @@ from penstock.wire.kafka.sync_group_generated import SyncGroupRequest, SyncGroup
 @handles(ApiKey.SYNC_GROUP, versions=(0, 5))
 def handle(request: SyncGroupRequest, context: RequestContext) -> Future[SyncGroupResponse]:
     """Answered once the leader's assignment is durable."""
-    try:
-        context.require_group(Action.READ, request.group_id)
-    except PenstockError as error:
-        return answered(_response(context, SyncResult(error.reason)))
-    sync = SyncRequest(
-        group_id=GroupId(request.group_id),
+    sync = SyncClassicGroup(
+        group=GroupId(request.group_id),
         member_id=MemberId(request.member_id),
         generation=request.generation_id,
         instance_id=request.group_instance_id,
@@ -33,10 +27,12 @@ def handle(request: SyncGroupRequest, context: RequestContext) -> Future[SyncGro
         protocol=request.protocol_name,
         assignments={MemberId(each.member_id): each.assignment for each in request.assignments},
     )
-    return answer_later(partial(context.broker.groups.sync, sync), partial(_response, context))
+    return context.later(sync, partial(_response, context))
 
 
-def _response(context: RequestContext, result: SyncResult) -> SyncGroupResponse:
+def _response(context: RequestContext, result: SyncResult | PenstockError) -> SyncGroupResponse:
+    if isinstance(result, PenstockError):
+        return SyncGroupResponse(error_code=context.code(result))
     return SyncGroupResponse(
         error_code=context.code(result.reason),
         protocol_type=result.protocol_type,

@@ -6,12 +6,11 @@ earlier ones say that it is dead.
 
 from collections.abc import Awaitable
 
-from penstock.core.groups.requests import GroupDescription, GroupState
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import OPERATIONS_NOT_REQUESTED, RequestContext
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, in_portions
-from penstock.operations.operation import Action
+from penstock.operations.groups import DescribeMembers, GroupState
 from penstock.types import GroupId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_groups_generated import (
@@ -43,7 +42,7 @@ async def _describe_many(
 
 def _describe(group_id: str, request: DescribeGroupsRequest, context: RequestContext) -> DescribeGroupsResponseGroup:
     try:
-        context.require_group(Action.DESCRIBE, group_id)
+        group = context.answer(DescribeMembers(GroupId(group_id)))
     except PenstockError as error:
         return DescribeGroupsResponseGroup(
             group_id=group_id,
@@ -51,22 +50,19 @@ def _describe(group_id: str, request: DescribeGroupsRequest, context: RequestCon
             error_message=error.text,
             authorized_operations=OPERATIONS_NOT_REQUESTED,
         )
-    allowed = context.group_operations(group_id) if request.include_authorized_operations else OPERATIONS_NOT_REQUESTED
-    return _group(context.broker.groups.describe(GroupId(group_id)), allowed, context)
-
-
-def _group(group: GroupDescription, allowed: int, context: RequestContext) -> DescribeGroupsResponseGroup:
-    reason, text = group.reason, None
-    if reason is None and group.state is GroupState.DEAD and context.version >= 6:
-        reason, text = Reason.GROUP_ID_NOT_FOUND, f"There is no group {group.group_id}."
+    reason, text = None, None
+    if group.state is GroupState.DEAD and context.version >= 6:
+        reason, text = Reason.GROUP_ID_NOT_FOUND, f"There is no group {group_id}."
     return DescribeGroupsResponseGroup(
         error_code=context.code(reason),
         error_message=text,
-        group_id=group.group_id,
+        group_id=group_id,
         group_state=group.state.value,
         protocol_type=group.protocol_type,
         protocol_data=group.protocol,
-        authorized_operations=allowed,
+        authorized_operations=context.group_operations(group_id)
+        if request.include_authorized_operations
+        else OPERATIONS_NOT_REQUESTED,
         members=[
             DescribeGroupsResponseMember(
                 member_id=member.member_id,

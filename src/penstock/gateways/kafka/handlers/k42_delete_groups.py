@@ -2,15 +2,15 @@
 
 import asyncio
 from asyncio import Future
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable
 from functools import partial
+from itertools import repeat
 
-from penstock.errors import Reason
-from penstock.gateways.kafka.answers import answer_later
+from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import AT_ONCE_MAX
-from penstock.operations.operation import Action
+from penstock.operations.groups import DeleteGroups
 from penstock.types import GroupId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.delete_groups_generated import (
@@ -36,20 +36,16 @@ async def _delete_many(group_ids: list[GroupId], context: RequestContext) -> Del
 
 
 def _delete(group_ids: list[GroupId], context: RequestContext) -> Future[DeleteGroupsResponse]:
-    allowed = [group_id for group_id in group_ids if context.allows_group(Action.DELETE, group_id)]
-    return answer_later(partial(context.broker.groups.delete_groups, allowed), partial(_response, context, group_ids))
+    return context.later(DeleteGroups(tuple(group_ids)), partial(_response, context, group_ids))
 
 
 def _response(
-    context: RequestContext, group_ids: list[GroupId], answers: Mapping[GroupId, Reason | None]
+    context: RequestContext, group_ids: list[GroupId], found: tuple[Reason | None, ...] | PenstockError
 ) -> DeleteGroupsResponse:
+    reasons = repeat(found) if isinstance(found, PenstockError) else found
     return DeleteGroupsResponse(
         results=[
-            DeleteGroupsResponseResult(
-                group_id=group_id,
-                # Those that were not handed on have no answer.
-                error_code=context.code(answers.get(group_id, Reason.GROUP_AUTHORIZATION_FAILED)),
-            )
-            for group_id in group_ids
+            DeleteGroupsResponseResult(group_id=group_id, error_code=context.code(reason))
+            for group_id, reason in zip(group_ids, reasons, strict=False)
         ]
     )

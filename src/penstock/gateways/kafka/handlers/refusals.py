@@ -5,6 +5,7 @@ from typing import Final
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
+from penstock.operations.groups import ConsumerGroupHeartbeat
 from penstock.operations.operation import Action
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.consumer_group_heartbeat_generated import (
@@ -23,7 +24,6 @@ _NO_QUORUM: Final = (
     "This cluster keeps its metadata in etcd and has no KRaft quorum. "
     "'penstock cluster status' shows the nodes and the controller, 'etcdctl endpoint status --cluster' the members of etcd"
 )
-_CLASSIC_ONLY: Final = "This broker does not support the consumer group protocol of KIP-848. Set group.protocol=classic"
 
 
 @handles(ApiKey.DESCRIBE_ACLS, versions=(1, 3))
@@ -64,9 +64,8 @@ def consumer_group_heartbeat(
     If this API were not listed, librdkafka would wait forever; with this answer it fails at once. Java's consumer
     fails at once either way.
     """
-    refusal = PenstockError(Reason.UNSUPPORTED_VERSION, _CLASSIC_ONLY)
     try:
-        context.require_group(Action.READ, request.group_id)
+        context.answer(ConsumerGroupHeartbeat(request.group_id))
     except PenstockError as error:
-        refusal = error
-    return ConsumerGroupHeartbeatResponse(error_code=context.code(refusal), error_message=refusal.text)
+        return ConsumerGroupHeartbeatResponse(error_code=context.code(error), error_message=error.text)
+    return ConsumerGroupHeartbeatResponse()
