@@ -23,6 +23,7 @@ from penstock.metadata.port import MetadataStore
 from penstock.metadata.sqlite import SqliteStore
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
+from penstock.runtime.clock import within_ms
 from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
 from penstock.settings import GroupSettings, LogSettings, ServerSettings, Settings
@@ -74,6 +75,7 @@ class KafkaNode:
             report=self.reports.append,
         )
         self.broker.background = self._begin
+        self.broker.within = within_ms
         logs.open_all()
         self._stack.callback(logs.close)
         await self.broker.start()

@@ -1,12 +1,9 @@
 """Forgetting the beginning of a partition on request (Kafka's DeleteRecords)."""
 
-from typing import Final
-
 from penstock.core.partitions.partition import Partition
 from penstock.errors import PenstockError, Reason
 from penstock.log.config import CleanupPolicy
-
-TO_HIGH_WATERMARK: Final = -1
+from penstock.operations.records import TO_HIGH_WATERMARK
 
 
 def delete_records(partition: Partition, before_offset: int) -> int:

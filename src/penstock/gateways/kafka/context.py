@@ -1,7 +1,7 @@
 """What a handler knows about the request it translates, beside the request itself."""
 
 from asyncio import Future
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -12,12 +12,14 @@ from penstock.core.broker import Broker
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.answers import answer_later
 from penstock.gateways.kafka.errors import counted_code
+from penstock.gateways.kafka.portions import AT_ONCE_MAX, Turns
 from penstock.operations.operation import Action, Operation
 
 if TYPE_CHECKING:
     from penstock.gateways.kafka.gateway import KafkaGateway
 
 R = TypeVar("R")
+Item = TypeVar("Item")
 Response = TypeVar("Response")
 
 _TOPIC_OPERATIONS: Final[Mapping[int, Action]] = {
@@ -86,6 +88,39 @@ class RequestContext:
     def later(self, operation: Operation[R], translate: Callable[[R | PenstockError], Response]) -> Future[Response]:
         """The response that ``translate`` makes of the result or the refusal, when it is there."""
         return answer_later(partial(self.broker.door.begin_here, operation, self.caller), translate)
+
+    def each(
+        self,
+        items: Sequence[Item],
+        operation: Callable[[tuple[Item, ...]], Operation[tuple[R, ...]]],
+        translate: Callable[[Sequence[R] | PenstockError], Response],
+        count_max: int = AT_ONCE_MAX,
+    ) -> Response | Awaitable[Response]:
+        """The response about many items: one operation for every ``count_max`` of them, with a pause where it takes long."""
+        if len(items) > count_max:
+            return self._in_pieces(items, operation, translate, count_max)
+        response = self.later(operation(tuple(items)), translate)
+        return response.result() if response.done() else response
+
+    async def _in_pieces(
+        self,
+        items: Sequence[Item],
+        operation: Callable[[tuple[Item, ...]], Operation[tuple[R, ...]]],
+        translate: Callable[[Sequence[R] | PenstockError], Response],
+        count_max: int,
+    ) -> Response:
+        turns, pieces = Turns(), []
+        for first in range(0, len(items), count_max):
+            await turns.pause_if_long()
+            pieces.append(self.later(operation(tuple(items[first : first + count_max])), lambda found: found))
+        results: list[R] = []
+        for piece in pieces:
+            found = await piece
+            if isinstance(found, PenstockError):
+                # Of the whole operation, so it is that of every piece.
+                return translate(found)
+            results += found
+        return translate(results)
 
     # Whether the caller may. Asked before anything is looked for, so that a refusal says nothing of what there is.
 

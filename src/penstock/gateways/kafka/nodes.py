@@ -95,11 +95,12 @@ def current_leader(broker: Broker, reason: Reason, topic: str | bytes, index: in
     return CurrentLeader(_listed(node), record.leader_epoch)
 
 
-def reason_for_readers(error: PenstockError | OSError) -> Reason:
-    """Why a read was refused. Clients that read know no "leader not available": to them it is led elsewhere, and they look again."""
-    if not isinstance(error, PenstockError):
+def reason_for_readers(refusal: PenstockError | OSError | Reason) -> Reason:
+    """Why a read was refused. Clients that read do not know LEADER_NOT_AVAILABLE: with NOT_LEADER_OR_FOLLOWER they look for the leader again."""
+    if isinstance(refusal, OSError):
         return Reason.STORAGE_ERROR
-    return Reason.NOT_LEADER_OR_FOLLOWER if error.reason is Reason.LEADER_NOT_AVAILABLE else error.reason
+    reason = refusal.reason if isinstance(refusal, PenstockError) else refusal
+    return Reason.NOT_LEADER_OR_FOLLOWER if reason is Reason.LEADER_NOT_AVAILABLE else reason
 
 
 def coordinator_of(context: RequestContext, node_id: int) -> ListedNode:

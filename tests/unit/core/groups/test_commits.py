@@ -1,9 +1,9 @@
 """Committed offsets: who may commit, when it counts, and when it is forgotten."""
 
-from msgspec.structs import replace
 from uuid import UUID
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.core.groups.commits import EXPIRY_CHECK_INTERVAL_MS, OFFSET_MAX
 from penstock.core.groups.requests import CommitOffsets, GroupState, MemberProtocol, OffsetToCommit, PartitionKey

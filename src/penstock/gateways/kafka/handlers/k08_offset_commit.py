@@ -4,15 +4,11 @@ Versions 2 to 4 carry how long to keep the offsets, 6 adds the leader epoch, 7 t
 flexible, 9 is for groups of the newer protocol, 10 names topics by id.
 """
 
-import asyncio
-from asyncio import Future
-from collections.abc import Awaitable, Iterable, Iterator
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from itertools import repeat
 from typing import Final
 from uuid import UUID
-
-from msgspec.structs import replace
 
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
@@ -33,60 +29,34 @@ PARTITIONS_A_PIECE: Final = 5000
 
 
 @handles(ApiKey.OFFSET_COMMIT, versions=(2, 10))
-def handle(request: OffsetCommitRequest, context: RequestContext) -> Awaitable[OffsetCommitResponse]:
-    """Answered once the offsets are durable."""
-    if sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_A_PIECE:
-        return _commit_much(request, context)
-    return _commit(request, context)
-
-
-async def _commit_much(request: OffsetCommitRequest, context: RequestContext) -> OffsetCommitResponse:
-    """One piece after the other. Each offset has its own answer, so a group that goes on to its next generation in between is told so."""
-    topics: list[OffsetCommitResponseTopic] = []
-    for piece in _pieces(request.topics):
-        topics += (await _commit(replace(request, topics=piece), context)).topics
-        await asyncio.sleep(0)
-    return OffsetCommitResponse(topics=topics)
-
-
-def _pieces(topics: Iterable[OffsetCommitRequestTopic]) -> Iterator[list[OffsetCommitRequestTopic]]:
-    piece: list[OffsetCommitRequestTopic] = []
-    room = PARTITIONS_A_PIECE
-    for topic in topics:
-        partitions = topic.partitions
-        while partitions:
-            piece.append(replace(topic, partitions=partitions[:room]))
-            partitions, room = partitions[room:], room - len(partitions[:room])
-            if not room:
-                yield piece
-                piece, room = [], PARTITIONS_A_PIECE
-    if piece:
-        yield piece
-
-
-def _commit(request: OffsetCommitRequest, context: RequestContext) -> Future[OffsetCommitResponse]:
+def handle(
+    request: OffsetCommitRequest, context: RequestContext
+) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
+    """Answered once the offsets are durable. Of very many, each has its own answer if the group's generation ends in between."""
     names = [_name(topic, context) for topic in request.topics]
-    commit = CommitOffsets(
-        group=GroupId(request.group_id),
-        member_id=MemberId(request.member_id),
-        generation=request.generation_id_or_member_epoch,
-        instance_id=request.group_instance_id,
-        retention_ms=request.retention_time_ms,
-        offsets=tuple(
-            [
-                OffsetToCommit(
-                    PartitionKey(name, partition.partition_index),
-                    partition.committed_offset,
-                    partition.committed_leader_epoch,
-                    partition.committed_metadata or "",
-                )
-                for topic, name in zip(request.topics, names, strict=True)
-                if name is not None
-                for partition in topic.partitions
-            ]
-        ),
-    )
-    return context.later(commit, partial(_response, context, request.topics, names))
+    offsets = [
+        OffsetToCommit(
+            PartitionKey(name, partition.partition_index),
+            partition.committed_offset,
+            partition.committed_leader_epoch,
+            partition.committed_metadata or "",
+        )
+        for topic, name in zip(request.topics, names, strict=True)
+        if name is not None
+        for partition in topic.partitions
+    ]
+
+    def commit(piece: tuple[OffsetToCommit, ...]) -> CommitOffsets:
+        return CommitOffsets(
+            GroupId(request.group_id),
+            piece,
+            MemberId(request.member_id),
+            request.generation_id_or_member_epoch,
+            request.group_instance_id,
+            request.retention_time_ms,
+        )
+
+    return context.each(offsets, commit, partial(_response, context, request.topics, names), PARTITIONS_A_PIECE)
 
 
 def _name(topic: OffsetCommitRequestTopic, context: RequestContext) -> TopicName | None:
@@ -100,7 +70,7 @@ def _response(
     context: RequestContext,
     topics: list[OffsetCommitRequestTopic],
     names: list[TopicName | None],
-    found: tuple[Reason | None, ...] | PenstockError,
+    found: Sequence[Reason | None] | PenstockError,
 ) -> OffsetCommitResponse:
     """Each partition has its own answer: there is no place for a refusal of the whole."""
     results = repeat(found) if isinstance(found, PenstockError) else iter(found)

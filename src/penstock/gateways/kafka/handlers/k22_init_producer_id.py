@@ -6,7 +6,7 @@ Version 3 lets a producer keep its id with a higher epoch after an error.
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
-from penstock.operations.operation import Action
+from penstock.operations.records import TakeProducerId
 from penstock.types import NO_PRODUCER_ID
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.init_producer_id_generated import InitProducerIdRequest, InitProducerIdResponse
@@ -18,8 +18,7 @@ async def handle(request: InitProducerIdRequest, context: RequestContext) -> Ini
     if request.transactional_id is not None:
         return InitProducerIdResponse(error_code=context.code(Reason.TRANSACTIONS_NOT_SUPPORTED), producer_epoch=-1)
     try:
-        context.require_cluster(Action.WRITE)
-        producer_id = await context.broker.producer_ids.next_id()
+        producer_id = await context.do(TakeProducerId())
     except PenstockError as error:
         return InitProducerIdResponse(error_code=context.code(error), producer_id=NO_PRODUCER_ID, producer_epoch=-1)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

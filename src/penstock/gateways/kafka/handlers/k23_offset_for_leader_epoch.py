@@ -3,19 +3,17 @@
 Version 3 adds the replica id, 4 is flexible. A future epoch gets -1 and -1; a past one the end of the nearest at or below it.
 """
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from functools import partial
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import reason_for_readers
-from penstock.gateways.kafka.portions import AT_ONCE_MAX, Turns, in_portions
-from penstock.operations.operation import Action
+from penstock.operations.records import EpochEnd, EpochQuery, FindEpochEnds
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.offset_for_leader_epoch_generated import (
     OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochRequestPartition,
     OffsetForLeaderEpochResponse,
     OffsetForLeaderEpochResponsePartition,
     OffsetForLeaderEpochResponseTopic,
@@ -27,37 +25,32 @@ def handle(
     request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse | Awaitable[OffsetForLeaderEpochResponse]:
     """Each partition by itself."""
-    if sum(len(topic.partitions) for topic in request.topics) > AT_ONCE_MAX:
-        return _many(request, context)
+    queries = [
+        EpochQuery(topic.topic, asked.partition, asked.leader_epoch, asked.current_leader_epoch)
+        for topic in request.topics
+        for asked in topic.partitions
+    ]
+    return context.each(queries, FindEpochEnds, partial(_response, request, context))
+
+
+def _response(
+    request: OffsetForLeaderEpochRequest, context: RequestContext, found: Sequence[EpochEnd | Reason] | PenstockError
+) -> OffsetForLeaderEpochResponse:
+    assert not isinstance(found, PenstockError)
+    results = iter(found)
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderEpochResponseTopic(
-                topic=topic.topic, partitions=[_answer(topic.topic, asked, context) for asked in topic.partitions]
+                topic=topic.topic,
+                partitions=[_answer(asked.partition, next(results), context) for asked in topic.partitions],
             )
             for topic in request.topics
         ]
     )
 
 
-async def _many(request: OffsetForLeaderEpochRequest, context: RequestContext) -> OffsetForLeaderEpochResponse:
-    turns, topics = Turns(), []
-    for topic in request.topics:
-        answer = partial(_answer, topic.topic, context=context)
-        topics.append(
-            OffsetForLeaderEpochResponseTopic(topic.topic, await in_portions(topic.partitions, answer, turns))
-        )
-    return OffsetForLeaderEpochResponse(topics=topics)
-
-
-def _answer(
-    topic: str, asked: OffsetForLeaderEpochRequestPartition, context: RequestContext
-) -> OffsetForLeaderEpochResponsePartition:
-    try:
-        context.require_topic(Action.DESCRIBE, topic)
-        partition = context.broker.partition(topic, asked.partition)
-        partition.check_epoch(asked.current_leader_epoch)
-    except PenstockError as error:
-        code = context.code(reason_for_readers(error))
-        return OffsetForLeaderEpochResponsePartition(partition=asked.partition, error_code=code)
-    epoch, end_offset = partition.end_offset_for(asked.leader_epoch)
-    return OffsetForLeaderEpochResponsePartition(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)
+def _answer(index: int, found: EpochEnd | Reason, context: RequestContext) -> OffsetForLeaderEpochResponsePartition:
+    if isinstance(found, Reason):
+        code = context.code(reason_for_readers(found))
+        return OffsetForLeaderEpochResponsePartition(partition=index, error_code=code)
+    return OffsetForLeaderEpochResponsePartition(partition=index, leader_epoch=found.epoch, end_offset=found.end_offset)
