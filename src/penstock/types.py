@@ -1,7 +1,7 @@
 """The types that all layers share. NewTypes cost nothing at run time."""
 
 from enum import Enum
-from typing import NewType
+from typing import NamedTuple, NewType
 from uuid import UUID
 
 TopicName = NewType("TopicName", str)
@@ -9,6 +9,14 @@ GroupId = NewType("GroupId", str)
 MemberId = NewType("MemberId", str)
 NodeId = NewType("NodeId", int)
 TopicId = UUID
+
+
+class PartitionKey(NamedTuple):
+    """A partition by its topic's name."""
+
+    topic: TopicName
+    partition: int
+
 
 Buffer = bytes | bytearray | memoryview
 """Any bytes. A memoryview into a receive buffer is only valid until the call that received it returns."""

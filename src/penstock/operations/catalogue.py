@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.operations import cluster, dead_letters, groups, queues, records, sinks, topics
+from penstock.operations import cluster, configs, dead_letters, groups, queues, records, sinks, topics
 from penstock.operations.operation import Asked, Operation, Stream, result_type
 
-_MODULES: Final = (topics, records, groups, queues, dead_letters, sinks, cluster)
+_MODULES: Final = (topics, configs, records, groups, queues, dead_letters, sinks, cluster)
 
 
 def _found() -> Iterator[type[Asked[Any]]]:

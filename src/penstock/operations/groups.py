@@ -23,18 +23,11 @@ from penstock.operations.operation import (
     on_topic,
 )
 from penstock.operations.queues import QueueStatus
-from penstock.types import NO_EPOCH, GroupId, MemberId, TopicName
+from penstock.types import NO_EPOCH, GroupId, MemberId, PartitionKey, TopicName
 
 NO_MEMBER: Final = MemberId("")
 NO_GENERATION: Final = -1
 """The generation in commits of a consumer that assigns its own partitions."""
-
-
-class PartitionKey(NamedTuple):
-    """A partition by its topic's name."""
-
-    topic: TopicName
-    partition: int
 
 
 class CommitOffset(Operation[None], frozen=True):

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar, get_args
 
 import msgspec
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
 class Action(Enum):
@@ -76,9 +76,9 @@ def on_dead_letters(action: Action, field: str = "topic") -> Right:
     return Right(Resource.DEAD_LETTERS, action, field)
 
 
-def on_cluster(action: Action) -> Right:
-    """A right on the node and the cluster."""
-    return Right(Resource.CLUSTER, action)
+def on_cluster(action: Action, field: str = "") -> Right:
+    """A right on the node and the cluster; if there is a field, only unless it is None."""
+    return Right(Resource.CLUSTER, action, field)
 
 
 def listing(resource: Resource) -> Right:
@@ -134,7 +134,7 @@ class Repeat(Enum):
     """Whatever became of the first try: doing it twice is the same as doing it once."""
 
 
-class Asked(msgspec.Struct, Generic[R], frozen=True):
+class Asked(msgspec.Struct, Generic[R_co], frozen=True):
     """Common to operations and streams."""
 
     rights: ClassVar[tuple[Right, ...]]
@@ -146,11 +146,11 @@ class Asked(msgspec.Struct, Generic[R], frozen=True):
         return 0
 
 
-class Operation(Asked[R], Generic[R], frozen=True):
+class Operation(Asked[R_co], Generic[R_co], frozen=True):
     """Has one result."""
 
 
-class Stream(Asked[R], Generic[R], frozen=True):
+class Stream(Asked[R_co], Generic[R_co], frozen=True):
     """Has any number of items, which its caller asks for by credit."""
 
     credit: int

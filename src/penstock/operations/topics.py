@@ -28,6 +28,8 @@ class TopicDescription(msgspec.Struct, frozen=True):
     retention_bytes: int
     created_ms: int
     updated_ms: int
+    configs: dict[str, str] = {}
+    """What was set on the topic itself."""
 
 
 class PartitionDescription(msgspec.Struct, frozen=True):
@@ -53,8 +55,30 @@ class ListTopics(Operation[tuple[TopicDescription, ...]], frozen=True):
     repeat = Repeat.ALWAYS
 
 
+class ListTopicNames(Operation[tuple[str, ...]], frozen=True):
+    """The names of topics that the caller may describe, with the internal ones, from a name on and at most so many."""
+
+    start: str
+    count_max: int
+
+    rights = (listing(Resource.TOPIC),)
+    belongs_to = ANY_NODE
+    repeat = Repeat.ALWAYS
+
+
+class FindTopic(Operation[UUID], frozen=True):
+    """The id of a topic."""
+
+    topic: str
+
+    rights = (on_topic(Action.DESCRIBE),)
+    belongs_to = ANY_NODE
+    repeat = Repeat.ALWAYS
+
+
 class CreateTopic(Operation[TopicDescription], frozen=True):
-    """Create a topic. One that exists with everything that is asked for is returned unchanged; anything else is a conflict.
+    """Create a topic. One that exists with everything that is asked for is returned unchanged, unless the topic must be new; anything else
+    is a conflict.
 
     What is None is not asked for: the topic gets it from ``defaults`` when it is created, and it cannot conflict.
     """
@@ -66,8 +90,25 @@ class CreateTopic(Operation[TopicDescription], frozen=True):
     default_partitions: int | None = None
     default_replication_factor: int | None = None
     default_configs: dict[str, str | None] = msgspec.field(default_factory=dict)
+    assignments: dict[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
+    """The nodes of each partition, instead of both numbers."""
+    must_be_new: bool = False
+    validate_only: bool = False
 
     rights = (on_topic(Action.CREATE),)
+    belongs_to = ANY_NODE
+
+
+class AddPartitions(Operation[None], frozen=True):
+    """Give a topic more partitions, of which it has ``count`` in all then."""
+
+    topic: str
+    count: int
+    assignments: tuple[tuple[int, ...], ...] | None = None
+    """The nodes of each new partition."""
+    validate_only: bool = False
+
+    rights = (on_topic(Action.ALTER),)
     belongs_to = ANY_NODE
 
 

@@ -18,11 +18,10 @@ from penstock.operations.groups import (
     MemberDescription,
     MemberProtocol,
     OffsetToCommit,
-    PartitionKey,
     SyncClassicGroup,
     SyncResult,
 )
-from penstock.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, GroupId, TopicId
+from penstock.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, GroupId, PartitionKey, TopicId
 
 __all__ = (
     "NOTHING_COMMITTED",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from penstock.core.access import Caller
 from penstock.core.operations import (  # noqa: F401  each declares its handlers
     cluster,
+    configs,
     dead_letters,
     groups,
     queues,

@@ -42,7 +42,8 @@ def authorise(broker: "Broker", asked: Asked[Any], caller: Caller) -> PartlyRefu
     refused: PartlyRefused | None = None
     for right in asked.rights:
         if right.resource is Resource.CLUSTER:
-            access.require_cluster(caller, right.action)
+            if not right.field or getattr(asked, right.field) is not None:
+                access.require_cluster(caller, right.action)
         elif right.each:
             # An operation has at most one such right.
             refused = _authorise_each(access, asked, caller, right)

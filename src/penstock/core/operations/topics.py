@@ -1,11 +1,14 @@
 """Topics: list, create, describe and delete them, and their statistics."""
 
+from itertools import islice
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from penstock.core.access import Caller
 from penstock.core.operations.handling import Cancel, Done, answers, begins, merges, works
 from penstock.core.operations.rights import may_describe_topic
 from penstock.core.stats import summed_stats, topic_stats
+from penstock.core.topics.names import is_staging
 from penstock.core.topics.topics import UNSET, NewTopic, Topic
 from penstock.operations import topics
 from penstock.types import Gateway, NodeId
@@ -25,6 +28,7 @@ def described(topic: Topic) -> topics.TopicDescription:
         retention_bytes=topic.config.retention_bytes,
         created_ms=topic.created_ms,
         updated_ms=topic.updated_ms,
+        configs=dict(topic.overrides),
     )
 
 
@@ -36,6 +40,23 @@ def list_topics(broker: "Broker", _: topics.ListTopics, caller: Caller) -> tuple
         for topic in broker.topics
         if not topic.internal and may_describe_topic(broker, caller, topic.name)
     )
+
+
+@answers(topics.ListTopicNames)
+def list_topic_names(broker: "Broker", asked: topics.ListTopicNames, caller: Caller) -> tuple[str, ...]:
+    """Topics in which sinks stage their records are left out."""
+    names = (
+        topic.name
+        for topic in broker.topics.iterate_from(asked.start)
+        if not is_staging(topic.name) and may_describe_topic(broker, caller, topic.name)
+    )
+    return tuple(islice(names, asked.count_max))
+
+
+@answers(topics.FindTopic)
+def find_topic(broker: "Broker", asked: topics.FindTopic, _: Caller) -> UUID:
+    """By the agreed state, which any node has."""
+    return broker.topics.require_named(asked.topic).topic_id
 
 
 @works(topics.CreateTopic)
@@ -51,8 +72,16 @@ async def create_topic(broker: "Broker", asked: topics.CreateTopic, _: Caller) -
         UNSET if partitions is None else partitions,
         UNSET if replication_factor is None else replication_factor,
         configs,
+        asked.assignments,
     )
-    return described(await broker.topics.create(new, exist_ok=True))
+    created = await broker.topics.create(new, exist_ok=not asked.must_be_new, validate_only=asked.validate_only)
+    return described(created)
+
+
+@works(topics.AddPartitions)
+async def add_partitions(broker: "Broker", asked: topics.AddPartitions, _: Caller) -> None:
+    """Returns when the partitions are there."""
+    await broker.topics.add_partitions(asked.topic, asked.count, asked.assignments, validate_only=asked.validate_only)
 
 
 @works(topics.DeleteTopic)

@@ -57,8 +57,10 @@ _NUMBERS: Final = (
 """Of each: its name, where its value is in the settings, and what it means."""
 
 
-def describe_broker_configs(context: RequestContext) -> list[ConfigValue]:
-    """Every config that is listed, by name."""
+def describe_broker_configs(
+    context: RequestContext, set_here: Mapping[str, str], set_on_all: Mapping[str, str]
+) -> list[ConfigValue]:
+    """Every config that is listed, by name, with what was set while the broker runs."""
     broker = context.broker
     settings = broker.settings
     here = broker.cluster.nodes.nodes.get(broker.node_id)
@@ -98,7 +100,7 @@ def describe_broker_configs(context: RequestContext) -> list[ConfigValue]:
     if here is not None:
         rack = here.rack or ""
         values.append(_value("broker.rack", ConfigKind.STRING, rack, "", "The rack of this broker."))
-    layers = broker.configs.layers()
+    layers = [(ConfigSource.DYNAMIC_BROKER, set_here), (ConfigSource.DYNAMIC_DEFAULT, set_on_all)]
     return sorted((_with_layers(value, layers) for value in values), key=lambda value: value.name)
 
 

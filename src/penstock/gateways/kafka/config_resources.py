@@ -1,19 +1,27 @@
 """Kafka's numbers for configs: kinds of resources, sources and types; and the resources that have configs here."""
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
-from penstock.core.dynamic_configs import ConfigResource, ResourceKind
-from penstock.core.groups.configs import check_group_name
 from penstock.core.topics.config import ConfigValue
 from penstock.core.topics.config_table import ConfigKind, ConfigSource
-from penstock.core.topics.names import check_topic_name, is_staging
-from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.nodes import nodes_of
-from penstock.operations.operation import Action
+from penstock.gateways.kafka.portions import at_a_time
+from penstock.operations.operation import Operation
+
+
+class _Resource(Protocol):
+    resource_type: int
+    resource_name: str
+
+
+Changed = TypeVar("Changed", bound=_Resource)
+Names = dict[str, str]
+"""The field of an operation that names a resource, with the name."""
 
 
 class ResourceType(IntEnum):
@@ -25,6 +33,13 @@ class ResourceType(IntEnum):
     CLIENT_METRICS = 16
     GROUP = 32
 
+
+_FIELDS: Final[Mapping[int, str]] = {
+    ResourceType.TOPIC: "topic",
+    ResourceType.BROKER: "node",
+    ResourceType.GROUP: "group",
+}
+"""Of operations on configs, the field that names a resource of each kind."""
 
 SOURCES: Final[Mapping[ConfigSource, int]] = {
     ConfigSource.TOPIC: 1,  # DYNAMIC_TOPIC_CONFIG
@@ -43,12 +58,6 @@ KINDS: Final[Mapping[ConfigKind, int]] = {
     ConfigKind.DOUBLE: 6,
     ConfigKind.LIST: 7,
 }
-
-
-def topic_of_resource(name: str, context: RequestContext) -> Topic:
-    """The topic that a resource names: ``INVALID_TOPIC`` or ``UNKNOWN_TOPIC_OR_PARTITION`` when there is none."""
-    check_topic_name(name)
-    return context.broker.topics.require(name)
 
 
 def check_broker_name(name: str, context: RequestContext) -> None:
@@ -75,48 +84,27 @@ def refuse_resource(resource_type: int) -> PenstockError:
     )
 
 
-def check_topic_alterable(name: str, context: RequestContext) -> None:
-    """Whether the caller may change the configs of this topic, and they can be changed."""
-    context.require_topic(Action.ALTER, name)
-    check_topic_name(name)
-    if is_staging(name):
-        raise PenstockError(Reason.INVALID_TOPIC, f"{name} belongs to a sink: its configs cannot be changed.")
+async def change_each(
+    resources: Sequence[Changed], operation: Callable[[Changed, Names], Operation[None]], context: RequestContext
+) -> list[PenstockError | None]:
+    """Why each resource was not changed. A resource that is in the request twice is not: it is unclear which of its changes count."""
+    counts = Counter((each.resource_type, each.resource_name) for each in resources)
 
+    async def change(asked: Changed) -> PenstockError | None:
+        kind, name = asked.resource_type, asked.resource_name
+        try:
+            if counts[kind, name] > 1:
+                raise PenstockError(
+                    Reason.INVALID_REQUEST, f"{name[:64]!a} is listed twice in the request. List it once."
+                )
+            if kind not in _FIELDS:
+                raise refuse_resource(kind)
+            await context.do(operation(asked, {_FIELDS[kind]: name}))
+        except PenstockError as error:
+            return error
+        return None
 
-def alterable(resource_type: int, name: str, context: RequestContext) -> ConfigResource:
-    """The broker or group whose configs the caller may change."""
-    if resource_type == ResourceType.GROUP:
-        context.require_group(Action.ALTER, name)
-        check_group_name(name)
-        return ConfigResource(ResourceKind.GROUP, name)
-    context.require_cluster(Action.ALTER)
-    if resource_type != ResourceType.BROKER:
-        raise refuse_resource(resource_type)
-    if name and not any(str(node) == name for node in _known_nodes(context)):
-        raise PenstockError(Reason.INVALID_REQUEST, f"There is no broker {name[:64]!a} in this cluster.")
-    return ConfigResource(ResourceKind.BROKER, name)
-
-
-def _known_nodes(context: RequestContext) -> Iterable[int]:
-    """Nodes that are up, or have replicas: what was set on a node that is down can be deleted."""
-    topics = context.broker.topics
-    return {node.node_id for node in nodes_of(context)}.union(
-        *(partition.replicas for topic in topics for partition in topics.partitions(topic))
-    )
-
-
-def named_twice(names: Iterable[tuple[int, str]]) -> set[tuple[int, str]]:
-    """The resources that stand more than once in a request. None of their changes is made: it is unclear which one counts."""
-    seen: set[tuple[int, str]] = set()
-    twice: set[tuple[int, str]] = set()
-    for name in names:
-        (twice if name in seen else seen).add(name)
-    return twice
-
-
-def refuse_twice(name: str) -> PenstockError:
-    """The refusal of such a resource."""
-    return PenstockError(Reason.INVALID_REQUEST, f"{name[:64]!a} is listed twice in the request. List it once.")
+    return await at_a_time(resources, change)
 
 
 def values_of(values: Iterable[ConfigValue], wanted: list[str] | None) -> list[ConfigValue]:

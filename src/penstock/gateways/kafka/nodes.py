@@ -1,6 +1,6 @@
 """The nodes and leaders that Kafka's clients are shown: this node is reached where the client connected to, unless it is configured or registered elsewhere."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -8,11 +8,16 @@ from penstock.address import Address
 from penstock.core.broker import Broker
 from penstock.core.cluster.image import Node
 from penstock.core.topics.records import NO_LEADER, PartitionRecord
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.portions import Turns
+from penstock.operations.topics import ListTopicNames
 from penstock.types import NodeId
 
 NO_CONTROLLER = -1
+_NAMES_MAX = 1000
+"""Topics that are listed in one piece."""
 _ELSEWHERE = frozenset({Reason.NOT_LEADER_OR_FOLLOWER, Reason.FENCED_LEADER_EPOCH})
 """Refusals that can say who leads now."""
 
@@ -101,6 +106,19 @@ def reason_for_readers(refusal: PenstockError | OSError | Reason) -> Reason:
         return Reason.STORAGE_ERROR
     reason = refusal.reason if isinstance(refusal, PenstockError) else refusal
     return Reason.NOT_LEADER_OR_FOLLOWER if reason is Reason.LEADER_NOT_AVAILABLE else reason
+
+
+async def topics_from(name: str, context: RequestContext) -> AsyncIterator[Topic]:
+    """The topics that the caller may describe, from a name on, with a pause where it takes long."""
+    topics, turns, start = context.broker.topics, Turns(), name
+    while names := context.answer(ListTopicNames(start, _NAMES_MAX)):
+        for each in names:
+            topic = topics.get(each)
+            # It may be gone by the time that it is its turn.
+            if topic is not None:
+                yield topic
+            await turns.pause_if_long()
+        start = f"{names[-1]}\0"
 
 
 def coordinator_of(context: RequestContext, node_id: int) -> ListedNode:

@@ -21,12 +21,11 @@ from penstock.operations.groups import (
     Heartbeat,
     ListGroups,
     OffsetToCommit,
-    PartitionKey,
 )
 from penstock.operations.operation import Action, Asked, Operation, Resource, Stream
 from penstock.operations.queues import Ack, Consume, Lease, ListQueues
 from penstock.operations.topics import CreateTopic, DescribePartition, ListTopics
-from penstock.types import Gateway, GroupId, TopicName
+from penstock.types import Gateway, GroupId, PartitionKey, TopicName
 from tests.support.kafka_node import KafkaNode
 from tests.support.operations import every_operation
 

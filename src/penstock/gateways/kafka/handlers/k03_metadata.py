@@ -10,16 +10,15 @@ A topic that is made because it was asked for is in the answer with its leader: 
 from typing import Final
 from uuid import UUID
 
-from penstock.core.topics.names import is_staging
 from penstock.core.topics.records import NO_LEADER
-from penstock.core.topics.topics import NewTopic, Topic
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import OPERATIONS_NOT_REQUESTED, RequestContext
 from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.kafka.handlers import handles
-from penstock.gateways.kafka.nodes import controller_of, leader_of, nodes_of, offline_of
-from penstock.gateways.kafka.portions import at_a_time, in_portions
-from penstock.operations.operation import Action
+from penstock.gateways.kafka.nodes import controller_of, leader_of, nodes_of, offline_of, topics_from
+from penstock.gateways.kafka.portions import at_a_time
+from penstock.operations.topics import CreateTopic, FindTopic
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.metadata_generated import (
     MetadataRequest,
@@ -41,15 +40,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> MetadataR
     broker = context.broker
     asked = request.topics
     if asked is None or (context.version == 0 and not asked):
-        listed = (
-            topic
-            for topic in broker.topics
-            if not is_staging(topic.name)
-            and context.allows_topic(Action.DESCRIBE, topic.name)
-            # It may be gone by the time that it is its turn.
-            and broker.topics.get_by_id(topic.topic_id) is not None
-        )
-        topics = await in_portions(listed, lambda topic: _found(topic, request, context))
+        topics = [_found(topic, request, context) async for topic in topics_from("", context)]
     else:
         wanted = {(topic.name, topic.topic_id): topic for topic in asked}
         topics = await at_a_time(list(wanted.values()), lambda topic: _topic(topic, request, context))
@@ -84,23 +75,22 @@ async def _find(asked: MetadataRequestTopic, request: MetadataRequest, context: 
     broker = context.broker
     if asked.topic_id != UUID_ZERO:
         topic = broker.topics.require_id(UUID(bytes=asked.topic_id))
-        context.require_topic(Action.DESCRIBE, topic.name)
+        context.answer(FindTopic(topic.name))
         return topic
     if asked.name is None:
         raise PenstockError(Reason.INVALID_REQUEST, "Request a topic either by its name or by its id.")
-    context.require_topic(Action.DESCRIBE, asked.name)
-    known = broker.topics.get(asked.name)
-    if known is not None:
-        return known
-    if request.allow_auto_topic_creation and broker.settings.topics.auto_create:
-        context.require_topic(Action.CREATE, asked.name)
-        # Somebody else may be making it at this moment: theirs is as good.
-        return await broker.topics.create(NewTopic(asked.name), exist_ok=True)
-    router = broker.door.router
-    if router is not None:
-        # Another node may have created it just before: clients that connect to this one next do not all try again.
-        await router.learn(asked.name)
-    return broker.topics.require_named(asked.name)
+    try:
+        context.answer(FindTopic(asked.name))
+    except PenstockError as error:
+        if error.reason not in (Reason.UNKNOWN_TOPIC_OR_PARTITION, Reason.INVALID_TOPIC):
+            raise
+        if request.allow_auto_topic_creation and broker.settings.topics.auto_create:
+            # Another client may be creating it at this moment: theirs is as good.
+            await context.do(CreateTopic(asked.name))
+        else:
+            # Another node may have created it just before: clients that connect to this one next do not all try again.
+            await broker.do(FindTopic(asked.name), context.caller)
+    return broker.topics.require(asked.name)
 
 
 def _found(topic: Topic, request: MetadataRequest, context: RequestContext) -> MetadataResponseTopic:

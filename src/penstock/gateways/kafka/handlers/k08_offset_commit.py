@@ -13,8 +13,8 @@ from uuid import UUID
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
-from penstock.operations.groups import CommitOffsets, OffsetToCommit, PartitionKey
-from penstock.types import GroupId, MemberId, TopicName
+from penstock.operations.groups import CommitOffsets, OffsetToCommit
+from penstock.types import GroupId, MemberId, PartitionKey, TopicName
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.offset_commit_generated import (
     OffsetCommitRequest,

@@ -15,8 +15,8 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, Turns, in_portions
-from penstock.operations.groups import FetchOffsets, FetchOffsetsOf, GroupOffset, PartitionKey
-from penstock.types import TopicName
+from penstock.operations.groups import FetchOffsets, FetchOffsetsOf, GroupOffset
+from penstock.types import PartitionKey, TopicName
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.offset_fetch_generated import (
     OffsetFetchRequest,

@@ -4,13 +4,13 @@ Version 4 takes -1 for the broker's default numbers; 5 answers with the topic's 
 """
 
 from penstock.core.topics.config import describe_topic_configs
-from penstock.core.topics.topics import NewTopic
+from penstock.core.topics.topics import UNSET
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.config_resources import SOURCES
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import at_a_time
-from penstock.operations.operation import Action
+from penstock.operations.topics import CreateTopic
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.create_topics_generated import (
     CreateTopicsRequest,
@@ -37,18 +37,16 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
 async def _create(
     asked: list[CreateTopicsRequestTopic], context: RequestContext, *, validate_only: bool
 ) -> CreateTopicsResponseTopic:
-    topics = context.broker.topics
     name = asked[0].name
     try:
-        context.require_topic(Action.CREATE, name)
         if len(asked) > 1:
             raise PenstockError(Reason.INVALID_REQUEST, "The topic is listed twice in the request. List it once.")
-        topic = await topics.create(_new_topic(asked[0]), validate_only=validate_only)
+        topic = await context.do(_operation(asked[0], validate_only=validate_only))
     except PenstockError as error:
         return CreateTopicsResponseTopic(name=name, error_code=context.code(error), error_message=error.text)
     configs = [
         CreateTopicsResponseConfig(value.name, value.value, value.read_only, SOURCES[value.source])
-        for value in describe_topic_configs(topic.overrides, context.broker.configs.topic_layers())
+        for value in describe_topic_configs(topic.configs, context.broker.configs.topic_layers())
     ]
     return CreateTopicsResponseTopic(
         name=name,
@@ -60,11 +58,19 @@ async def _create(
     )
 
 
-def _new_topic(asked: CreateTopicsRequestTopic) -> NewTopic:
-    assignments = {assignment.partition_index: assignment.broker_ids for assignment in asked.assignments}
+def _operation(asked: CreateTopicsRequestTopic, *, validate_only: bool) -> CreateTopic:
+    assignments = {assignment.partition_index: tuple(assignment.broker_ids) for assignment in asked.assignments}
     if len(assignments) < len(asked.assignments):
         raise PenstockError(Reason.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned twice. Assign each one once.")
     configs = {config.name: config.value for config in asked.configs}
     if len(configs) < len(asked.configs):
         raise PenstockError(Reason.INVALID_CONFIG, "A config is listed twice in the request. List each one once.")
-    return NewTopic(asked.name, asked.num_partitions, asked.replication_factor, configs, assignments)
+    return CreateTopic(
+        asked.name,
+        None if asked.num_partitions == UNSET else asked.num_partitions,
+        None if asked.replication_factor == UNSET else asked.replication_factor,
+        configs,
+        assignments=assignments,
+        must_be_new=True,
+        validate_only=validate_only,
+    )

@@ -3,11 +3,12 @@
 from typing import Final
 from uuid import UUID
 
+from penstock.core.topics.names import check_topic_name
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import at_a_time
-from penstock.operations.operation import Action
+from penstock.operations.topics import DeleteTopic
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.delete_topics_generated import (
     DeleteTopicsRequest,
@@ -34,14 +35,18 @@ async def _delete(asked: DeleteTopicsRequestTopic, context: RequestContext) -> D
     name, topic_id = asked.name, asked.topic_id
     try:
         if (name is None) == (topic_id == UUID_ZERO):
-            raise PenstockError(Reason.INVALID_REQUEST, "Name a topic either by its name or by its id.")
-        if name is not None:
-            context.require_topic(Action.DELETE, name)
-        found = topics.require_id(UUID(bytes=topic_id)) if name is None else topics.require_named(name)
-        if name is None:
-            context.require_topic(Action.DELETE, found.name)
-        name, topic_id = found.name, found.topic_id.bytes
-        await topics.delete(name)
+            raise PenstockError(Reason.INVALID_REQUEST, "A topic must be named either by its name or by its id.")
+        found = topics.require_id(UUID(bytes=topic_id)) if name is None else topics.get(name)
+        deleted = await _delete_named(name or "" if found is None else found.name, context)
     except PenstockError as error:
         return DeleteTopicsResponseTopic(name, topic_id, context.code(error), error.text)
-    return DeleteTopicsResponseTopic(name, topic_id)
+    return DeleteTopicsResponseTopic(deleted, topic_id if found is None else found.topic_id.bytes)
+
+
+async def _delete_named(name: str, context: RequestContext) -> str:
+    try:
+        return await context.do(DeleteTopic(name))
+    except PenstockError as error:
+        if error.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION:
+            check_topic_name(name)
+        raise

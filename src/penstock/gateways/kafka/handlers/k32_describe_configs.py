@@ -7,8 +7,7 @@ Before version 4 a text holds 32,767 bytes: a longer list has the value null the
 from collections.abc import Awaitable
 from typing import Final
 
-from penstock.core.dynamic_configs import ALL_BROKERS, ConfigResource, ResourceKind
-from penstock.core.groups.configs import check_group_name, describe_group_configs
+from penstock.core.groups.configs import describe_group_configs
 from penstock.core.topics.config import ConfigValue, describe_topic_configs
 from penstock.core.topics.config_table import ConfigSource
 from penstock.errors import PenstockError, Reason
@@ -19,14 +18,13 @@ from penstock.gateways.kafka.config_resources import (
     ResourceType,
     check_broker_name,
     refuse_resource,
-    topic_of_resource,
     values_of,
 )
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, in_portions
 from penstock.limits import DESCRIBED_RESOURCES_MAX
-from penstock.operations.operation import Action
+from penstock.operations.configs import ALL_NODES, DescribeConfigs
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_configs_generated import (
     DescribeConfigsRequest,
@@ -77,23 +75,20 @@ def _describe(
 
 
 def _values(asked: DescribeConfigsRequestResource, context: RequestContext) -> list[ConfigValue]:
-    if asked.resource_type == ResourceType.TOPIC:
-        context.require_topic(Action.DESCRIBE, asked.resource_name)
-        topic = topic_of_resource(asked.resource_name, context)
-        return describe_topic_configs(topic.overrides, context.broker.configs.topic_layers())
-    if asked.resource_type == ResourceType.GROUP:
-        context.require_group(Action.DESCRIBE, asked.resource_name)
-        check_group_name(asked.resource_name)
-        return describe_group_configs(
-            context.broker.configs.values(ConfigResource(ResourceKind.GROUP, asked.resource_name))
+    kind, name = asked.resource_type, asked.resource_name
+    if kind == ResourceType.TOPIC:
+        return describe_topic_configs(
+            context.answer(DescribeConfigs(topic=name)), context.broker.configs.topic_layers()
         )
-    context.require_cluster(Action.DESCRIBE)
-    if asked.resource_type == ResourceType.BROKER:
-        if not asked.resource_name:
-            return describe_all_brokers(context.broker.configs.values(ALL_BROKERS))
-        check_broker_name(asked.resource_name, context)
-        return describe_broker_configs(context)
-    raise refuse_resource(asked.resource_type)
+    if kind == ResourceType.GROUP:
+        return describe_group_configs(context.answer(DescribeConfigs(group=name)))
+    if kind != ResourceType.BROKER:
+        raise refuse_resource(kind)
+    of_all = context.answer(DescribeConfigs(node=ALL_NODES))
+    if not name:
+        return describe_all_brokers(of_all)
+    check_broker_name(name, context)
+    return describe_broker_configs(context, context.answer(DescribeConfigs(node=name)), of_all)
 
 
 def _config(value: ConfigValue, request: DescribeConfigsRequest, version: int) -> DescribeConfigsResponseConfig:

@@ -4,7 +4,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import at_a_time
-from penstock.operations.operation import Action
+from penstock.operations.topics import AddPartitions
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.create_partitions_generated import (
     CreatePartitionsRequest,
@@ -32,12 +32,10 @@ async def _grow(
 ) -> CreatePartitionsResponseResult:
     topic = asked[0]
     try:
-        context.require_topic(Action.ALTER, topic.name)
         if len(asked) > 1:
             raise PenstockError(Reason.INVALID_REQUEST, "The topic is listed twice in the request. List it once.")
-        assignments = None if topic.assignments is None else [one.broker_ids for one in topic.assignments]
-        topics = context.broker.topics
-        await topics.add_partitions(topic.name, topic.count, assignments, validate_only=validate_only)
+        assignments = None if topic.assignments is None else tuple(tuple(one.broker_ids) for one in topic.assignments)
+        await context.do(AddPartitions(topic.name, topic.count, assignments, validate_only))
     except PenstockError as error:
         return CreatePartitionsResponseResult(topic.name, context.code(error), error.text)
     return CreatePartitionsResponseResult(topic.name)

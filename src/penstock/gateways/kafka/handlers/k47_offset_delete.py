@@ -6,8 +6,8 @@ from functools import partial
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
-from penstock.operations.groups import DeleteOffsets, PartitionKey
-from penstock.types import GroupId, TopicName
+from penstock.operations.groups import DeleteOffsets
+from penstock.types import GroupId, PartitionKey, TopicName
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.offset_delete_generated import (
     OffsetDeleteRequest,

@@ -1,6 +1,6 @@
 """ListConfigResources (API key 74): the resources that have configs. Version 0 lists client metrics alone, of which there are none; 1 the types that are asked for."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Final
 
 from penstock.errors import PenstockError, Reason
@@ -8,7 +8,7 @@ from penstock.gateways.kafka.config_resources import ResourceType
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import nodes_of
-from penstock.operations.operation import Action
+from penstock.operations.configs import ConfiguredResources, ListConfiguredResources
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.list_config_resources_generated import (
     ListConfigResourcesRequest,
@@ -24,7 +24,7 @@ def handle(request: ListConfigResourcesRequest, context: RequestContext) -> List
     """No type asks for all of them."""
     kinds = {ResourceType.CLIENT_METRICS} if context.version < _TYPES_FROM else set(request.resource_types)
     try:
-        context.require_cluster(Action.DESCRIBE)
+        found = context.answer(ListConfiguredResources())
         if not kinds <= set(ResourceType):
             raise PenstockError(Reason.UNSUPPORTED_VERSION)
     except PenstockError as error:
@@ -33,16 +33,14 @@ def handle(request: ListConfigResourcesRequest, context: RequestContext) -> List
         config_resources=[
             ListConfigResourcesResponseConfigResource(name, kind)
             for kind in sorted(kinds) or ResourceType
-            for name in _names(kind, context)
+            for name in _names(kind, found, context)
         ]
     )
 
 
-def _names(kind: int, context: RequestContext) -> Iterator[str]:
-    broker = context.broker
+def _names(kind: int, found: ConfiguredResources, context: RequestContext) -> Iterable[str]:
     if kind == ResourceType.TOPIC:
-        yield from (topic.name for topic in broker.topics if context.allows_topic(Action.DESCRIBE, topic.name))
-    elif kind == ResourceType.BROKER:
-        yield from (str(node.node_id) for node in nodes_of(context))
-    elif kind == ResourceType.GROUP:
-        yield from (name for name in broker.configs.group_names() if context.allows_group(Action.DESCRIBE, name))
+        return found.topics
+    if kind == ResourceType.GROUP:
+        return found.groups
+    return [str(node.node_id) for node in nodes_of(context)] if kind == ResourceType.BROKER else ()

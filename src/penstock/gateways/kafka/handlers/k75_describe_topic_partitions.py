@@ -3,20 +3,19 @@
 Version 0. An answer that is not the whole has a cursor: the first partition that did not fit.
 """
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator
 from typing import Final
 
-from penstock.core.topics.names import is_staging
 from penstock.core.topics.records import NO_LEADER
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.kafka.handlers import handles
-from penstock.gateways.kafka.nodes import leader_of, offline_of
+from penstock.gateways.kafka.nodes import leader_of, offline_of, topics_from
 from penstock.gateways.kafka.portions import Turns
 from penstock.limits import DESCRIBED_PARTITIONS_MAX
-from penstock.operations.operation import Action
+from penstock.operations.topics import FindTopic
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_topic_partitions_generated import (
     DescribeTopicPartitionsRequest,
@@ -36,20 +35,13 @@ async def handle(request: DescribeTopicPartitionsRequest, context: RequestContex
     start_name = request.cursor.topic_name if request.cursor is not None else ""
     start_index = max(request.cursor.partition_index, 0) if request.cursor is not None else 0
     response = DescribeTopicPartitionsResponse(topics=[])
-    turns = Turns()
-    for name in _names(request, context, start_name):
-        await turns.pause_if_long()
+    async for name, topic in _topics(request, context, start_name):
         first = start_index if name == start_name else 0
         if left == 0:
             response.next_cursor = DescribeTopicPartitionsResponseCursor(name, first)
             break
-        try:
-            context.require_topic(Action.DESCRIBE, name)
-            topic = context.broker.topics.require_named(name)
-        except PenstockError as error:
-            # Of all topics, one that was deleted a moment ago is none.
-            if request.topics:
-                response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=context.code(error), name=name))
+        if isinstance(topic, PenstockError):
+            response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=context.code(topic), name=name))
             continue
         last = min(first + left, topic.partition_count)
         response.topics.append(_describe(topic, range(first, last), context))
@@ -60,14 +52,22 @@ async def handle(request: DescribeTopicPartitionsRequest, context: RequestContex
     return response
 
 
-def _names(request: DescribeTopicPartitionsRequest, context: RequestContext, start_name: str) -> Iterable[str]:
+async def _topics(
+    request: DescribeTopicPartitionsRequest, context: RequestContext, start_name: str
+) -> AsyncIterator[tuple[str, Topic | PenstockError]]:
+    """The topics from a name on, by name."""
     if not request.topics:
-        return (
-            topic.name
-            for topic in context.broker.topics.iterate_from(start_name)
-            if not is_staging(topic.name) and context.allows_topic(Action.DESCRIBE, topic.name)
-        )
-    return sorted({topic.name for topic in request.topics if topic.name >= start_name})
+        async for topic in topics_from(start_name, context):
+            yield topic.name, topic
+        return
+    turns = Turns()
+    for name in sorted({topic.name for topic in request.topics if topic.name >= start_name}):
+        await turns.pause_if_long()
+        try:
+            context.answer(FindTopic(name))
+            yield name, context.broker.topics.require(name)
+        except PenstockError as error:
+            yield name, error
 
 
 def _describe(topic: Topic, indexes: range, context: RequestContext) -> DescribeTopicPartitionsResponseTopic:

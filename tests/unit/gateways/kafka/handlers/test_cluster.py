@@ -3,14 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 import pytest_asyncio
 
+from penstock.core.access import Caller
 from penstock.core.broker import INTERNAL_CONFIGS
 from penstock.core.topics.names import BUNDLE
 from penstock.core.topics.topics import NewTopic
 from penstock.errors import Reason
+from penstock.operations.topics import FindTopic
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.create_partitions_generated import (
     CreatePartitionsRequest,
@@ -312,9 +315,9 @@ async def test_a_topic_that_another_node_created_just_before_is_found(node: Clus
     class News:
         """Brings what this node has not heard yet."""
 
-        async def learn(self, topic: str) -> bool:
-            await node.place(topic, (NODE,))
-            return True
+        async def do(self, operation: FindTopic, caller: Caller) -> UUID:
+            await node.place(operation.topic, (NODE,))
+            return await node.broker.door.run(operation, caller)
 
     node.broker.door.router = News()  # type: ignore[assignment]
     request = MetadataRequest([MetadataRequestTopic(name="fresh")], allow_auto_topic_creation=False)
