@@ -1,8 +1,9 @@
-"""The cluster: its nodes, what is not healthy, and nodes that are drained."""
+"""The cluster: its nodes, what is not healthy, nodes that are drained, and which nodes have and lead partitions."""
 
 import msgspec
 
 from penstock.operations.operation import ANY_NODE, Action, Operation, Repeat, on_cluster
+from penstock.types import PartitionKey
 
 
 class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,3 +147,121 @@ class UndrainNode(Operation[NodeDrain], frozen=True):
 
     rights = (on_cluster(Action.ALTER),)
     belongs_to = ANY_NODE
+
+
+class ReadClusterId(Operation[str], frozen=True):
+    """The id of the cluster."""
+
+    rights = (on_cluster(Action.DESCRIBE),)
+    belongs_to = ANY_NODE
+    repeat = Repeat.ALWAYS
+
+
+class ReadMetrics(Operation[None], frozen=True):
+    """Read the metrics of a node; its HTTP gateway has the text."""
+
+    rights = (on_cluster(Action.DESCRIBE),)
+    belongs_to = ANY_NODE
+    repeat = Repeat.ALWAYS
+
+
+class DescribeAcls(Operation[None], frozen=True):
+    """The ACLs, of which there are none: refused as by a Kafka broker without an authorizer."""
+
+    rights = (on_cluster(Action.DESCRIBE),)
+    belongs_to = ANY_NODE
+    repeat = Repeat.ALWAYS
+
+
+class DescribeQuorum(Operation[None], frozen=True):
+    """The voters of the metadata, which are not nodes: refused as by a Kafka cluster on ZooKeeper."""
+
+    rights = (on_cluster(Action.DESCRIBE),)
+    belongs_to = ANY_NODE
+    repeat = Repeat.ALWAYS
+
+
+# Replicas.
+
+
+class ReplicaSize(msgspec.Struct, frozen=True):
+    """A replica on one node, and the bytes that it takes."""
+
+    topic: str
+    partition: int
+    size_bytes: int
+
+
+class ListReplicas(Operation[tuple[ReplicaSize, ...]], frozen=True):
+    """The replicas on this node: all, or of these partitions by topic. What is not here, or does not exist, is left out."""
+
+    partitions: tuple[tuple[str, tuple[int, ...]], ...] | None = None
+
+    rights = (on_cluster(Action.DESCRIBE),)
+    belongs_to = ANY_NODE
+    repeat = Repeat.ALWAYS
+
+
+class MoveToFolder(Operation[bool], frozen=True):
+    """Store a replica of this node in this folder; False if it cannot be, because a node has one data directory."""
+
+    topic: str
+    partition: int
+    folder: str
+
+    rights = (on_cluster(Action.ALTER),)
+    belongs_to = ANY_NODE
+    repeat = Repeat.ALWAYS
+
+
+class ReassignPartition(Operation[None], frozen=True):
+    """Give a partition to these nodes, the preferred leader first; None cancels the reassignment that is under way."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...] | None
+    allow_replication_factor_change: bool = True
+
+    rights = (on_cluster(Action.ALTER),)
+    belongs_to = ANY_NODE
+
+
+class ReplicaMove(msgspec.Struct, frozen=True):
+    """A partition that is being reassigned. ``replicas`` has old and new nodes, in the order of the new ones."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+class ListReassignments(Operation[tuple[ReplicaMove, ...]], frozen=True):
+    """The partitions that are being reassigned: all, or those of these."""
+
+    partitions: tuple[PartitionKey, ...] | None = None
+
+    rights = (on_cluster(Action.DESCRIBE),)
+    belongs_to = ANY_NODE
+    repeat = Repeat.ALWAYS
+
+
+class ElectLeader(Operation[None], frozen=True):
+    """Let the preferred replica lead a partition; or, if no in-sync replica is up, any replica, which may lose records."""
+
+    topic: str
+    partition: int
+    unclean: bool = False
+
+    rights = (on_cluster(Action.ALTER),)
+    belongs_to = ANY_NODE
+
+
+class ListElections(Operation[tuple[PartitionKey, ...]], frozen=True):
+    """The partitions for which an election is needed: they have no leader or, unless it is to be unclean, not the preferred one."""
+
+    unclean: bool = False
+
+    rights = (on_cluster(Action.ALTER),)
+    belongs_to = ANY_NODE
+    repeat = Repeat.ALWAYS

@@ -20,6 +20,7 @@ from penstock.core.topics.records import NO_LEADER, PartitionRecord, decode_part
 from penstock.core.topics.topics import Topic, Topics
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import Compare, Delete, MetadataStore, Put
+from penstock.operations.cluster import ReplicaMove
 from penstock.types import NodeId
 
 _ATTEMPTS_MAX: Final = 100
@@ -33,18 +34,6 @@ class ElectionKind(IntEnum):
     """The first replica, if it is in sync."""
     UNCLEAN = 1
     """Anybody who is up, if nobody leads: what was acknowledged may be lost."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReplicaMove:
-    """A partition on its way to other nodes."""
-
-    topic: str
-    partition: int
-    replicas: tuple[int, ...]
-    """Old and new ones together, the new ones' order first."""
-    adding: tuple[int, ...]
-    removing: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

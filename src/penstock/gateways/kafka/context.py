@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from penstock.address import Address
 from penstock.core.access import Caller
 from penstock.core.broker import Broker
+from penstock.core.operations.rights import may
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.answers import answer_later
 from penstock.gateways.kafka.errors import counted_code
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, Turns
-from penstock.operations.operation import Action, Operation
+from penstock.operations.operation import Action, Operation, Resource
 
 if TYPE_CHECKING:
     from penstock.gateways.kafka.gateway import KafkaGateway
@@ -45,14 +46,6 @@ _CLUSTER_OPERATIONS: Final[Mapping[int, Action]] = {
 }
 OPERATIONS_NOT_REQUESTED: Final = -(2**31)
 """Appears in an answer when the request did not ask for the operations."""
-
-
-def _bits(operations: Mapping[int, Action], allowed: Callable[[Action], bool]) -> int:
-    """The allowed operations as a bit set: the bit of one is 1 shifted by its number."""
-    return sum(1 << number for number, action in operations.items() if allowed(action))
-
-
-_EVERY_TOPIC_OPERATION: Final = _bits(_TOPIC_OPERATIONS, lambda _: True)
 
 
 @dataclass(slots=True)
@@ -122,65 +115,24 @@ class RequestContext:
             results += found
         return translate(results)
 
-    # Whether the caller may. Asked before anything is looked for, so that a refusal says nothing of what there is.
-
-    def require_topic(self, action: Action, topic: str) -> None:
-        """``TOPIC_AUTHORIZATION_FAILED`` unless the caller may do this to the topic."""
-        self.broker.access.require_topic(self.caller, action, topic)
-
-    def require_group(self, action: Action, group: str) -> None:
-        """``GROUP_AUTHORIZATION_FAILED`` unless the caller may do this to the group."""
-        self.broker.access.require_group(self.caller, action, group)
-
-    def require_cluster(self, action: Action) -> None:
-        """``CLUSTER_AUTHORIZATION_FAILED`` unless the caller may do this to the cluster."""
-        self.broker.access.require_cluster(self.caller, action)
-
-    def allows_topic(self, action: Action, topic: str) -> bool:
-        """The same as a question, for lists that show only what the caller may see."""
-        access = self.broker.access
-        if access.allows_all:
-            return True
-        try:
-            access.require_topic(self.caller, action, topic)
-        except PenstockError:
-            return False
-        return True
-
-    def allows_group(self, action: Action, group: str) -> bool:
-        """The same for a group."""
-        access = self.broker.access
-        if access.allows_all:
-            return True
-        try:
-            access.require_group(self.caller, action, group)
-        except PenstockError:
-            return False
-        return True
-
-    def allows_cluster(self, action: Action) -> bool:
-        """The same for the cluster."""
-        try:
-            self.broker.access.require_cluster(self.caller, action)
-        except PenstockError:
-            return False
-        return True
-
     # The allowed operations, as Kafka's bit sets.
 
     def topic_operations(self, topic: str) -> int:
         """What the caller may do with a topic."""
-        if self.broker.access.allows_all:
-            return _EVERY_TOPIC_OPERATION
-        return _bits(_TOPIC_OPERATIONS, lambda action: self.allows_topic(action, topic))
+        return self._operations(_TOPIC_OPERATIONS, Resource.TOPIC, topic)
 
     def group_operations(self, group: str) -> int:
         """What the caller may do with a group."""
-        return _bits(_GROUP_OPERATIONS, lambda action: self.allows_group(action, group))
+        return self._operations(_GROUP_OPERATIONS, Resource.GROUP, group)
 
     def cluster_operations(self) -> int:
         """What the caller may do with the cluster."""
-        return _bits(_CLUSTER_OPERATIONS, self.allows_cluster)
+        return self._operations(_CLUSTER_OPERATIONS, Resource.CLUSTER)
+
+    def _operations(self, operations: Mapping[int, Action], resource: Resource, name: str = "") -> int:
+        """The bit of an operation is 1 shifted by its number."""
+        broker, caller = self.broker, self.caller
+        return sum(1 << number for number, action in operations.items() if may(broker, caller, action, resource, name))
 
     def code(self, refusal: PenstockError | Reason | None) -> int:
         """Kafka's code for a refusal, which is counted; 0 where there is none."""

@@ -1,36 +1,60 @@
 """Changes of many partitions, as Kafka's clients request elections and reassignments."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeVar
 
 from penstock.errors import PenstockError, Reason
-from penstock.gateways.kafka.portions import at_a_time
+from penstock.gateways.kafka.context import RequestContext
+from penstock.gateways.kafka.portions import Turns, at_a_time
+from penstock.operations.cluster import ElectLeader, ReassignPartition
 
 AT_A_TIME_MAX: Final = 64
 """Changes of one request that wait for the metadata store at the same time."""
 
-Item = TypeVar("Item")
+Change = TypeVar("Change", ElectLeader, ReassignPartition)
+Result = TypeVar("Result")
 
 
 async def change_each(
-    items: Sequence[Item], change: Callable[[Item], Awaitable[None]], timeout_ms: int
-) -> list[tuple[Item, PenstockError | None]]:
-    """Change each item; the results are in the same order, and a timeout for what was not done within the client's time."""
+    changes: Sequence[Change], context: RequestContext, timeout_ms: int
+) -> list[tuple[Change, PenstockError | None]]:
+    """Make each change; the results are in the same order, and a timeout for what was not done within the client's time."""
     deadline = asyncio.get_running_loop().time() + max(timeout_ms, 0) / 1000
 
-    async def one(item: Item) -> tuple[Item, PenstockError | None]:
+    async def one(change: Change) -> tuple[Change, PenstockError | None]:
         try:
             async with asyncio.timeout_at(deadline):
-                await change(item)
+                await context.do(change)
         except PenstockError as error:
             # Many may be kept until the answer is whole: without all that was on the stack when they were raised.
-            return item, error.with_traceback(None)
+            return change, error.with_traceback(None)
         except TimeoutError:
-            return item, PenstockError(
+            return change, PenstockError(
                 Reason.REQUEST_TIMED_OUT,
                 "The metadata store did not answer in time. Check whether the request was processed, and try again.",
             )
-        return item, None
+        return change, None
 
-    return await at_a_time(items, one, AT_A_TIME_MAX)
+    return await at_a_time(changes, one, AT_A_TIME_MAX)
+
+
+def refused_whole(done: Iterable[tuple[Change, PenstockError | None]]) -> PenstockError | None:
+    """The refusal of the whole request, if the caller may not change the cluster."""
+    refusals = (error for _, error in done if error is not None)
+    return next((error for error in refusals if error.reason is Reason.CLUSTER_AUTHORIZATION_FAILED), None)
+
+
+async def by_topics(
+    done: Iterable[tuple[Change, PenstockError | None]],
+    context: RequestContext,
+    result: Callable[[int, int, str | None], Result],
+) -> dict[str, list[Result]]:
+    """What to answer for each partition (its index, a code and a text), by topic."""
+    found: dict[str, list[Result]] = {}
+    turns = Turns()
+    for change, error in done:
+        await turns.pause_if_long()
+        text = None if error is None else error.text
+        found.setdefault(change.topic, []).append(result(change.partition, context.code(error), text))
+    return found

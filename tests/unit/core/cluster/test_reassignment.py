@@ -2,10 +2,11 @@
 
 import pytest
 
-from penstock.core.cluster.reassignment import ElectionKind, Reassignments, ReplicaMove
+from penstock.core.cluster.reassignment import ElectionKind, Reassignments
 from penstock.core.topics.names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 from penstock.core.topics.records import NO_LEADER
 from penstock.errors import PenstockError, Reason
+from penstock.operations.cluster import ReplicaMove
 from tests.support.agreed import Agreed
 
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from penstock.gateways.http.server.answers import Answer
 from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Content, HttpCall
-from penstock.operations.operation import Action
+from penstock.operations.cluster import ReadMetrics
 
 CALLS: Final = ApiCalls("Node")
 
@@ -18,7 +18,7 @@ CALLS: Final = ApiCalls("Node")
     ),
 )
 async def _metrics(call: HttpCall) -> Answer:
-    call.gateway.broker.access.require_cluster(call.caller, Action.DESCRIBE)
+    await call.do(ReadMetrics())
     accept = (call.header(b"accept") or b"").decode("latin-1")
     text, content_type = await call.gateway.metrics.text(accept)
     return Answer(200, text, content_type.encode("latin-1"))

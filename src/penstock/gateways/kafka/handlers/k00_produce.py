@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from penstock.core.broker import Broker
+from penstock.core.operations.rights import authorise_lane
 from penstock.core.partitions.partition import Done, Partition
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka import answers
@@ -56,11 +57,11 @@ def partition_of(context: RequestContext, topic: ProduceRequestTopic, index: int
     """The partition that a request names, if the caller may produce to it."""
     by_id = context.version >= BY_ID_FROM
     if not by_id:
-        context.require_topic(Action.WRITE, topic.name)
+        authorise_lane(context.broker, context.caller, Action.WRITE, topic.name)
         partition = context.broker.partition(topic.name, index)
     else:
         partition = context.broker.partition_by_id(topic.topic_id, index)
-        context.require_topic(Action.WRITE, partition.topic.name)
+        authorise_lane(context.broker, context.caller, Action.WRITE, partition.topic.name)
     if partition.topic.internal and not partition.is_staging:
         raise PenstockError(
             Reason.INVALID_TOPIC, f"{partition.topic.name} is the broker's own: produce to another topic"

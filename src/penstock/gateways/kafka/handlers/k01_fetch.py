@@ -14,6 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from penstock.core.broker import Broker
+from penstock.core.operations.rights import authorise_lane
 from penstock.core.partitions.partition import Partition
 from penstock.core.partitions.replica import Replica
 from penstock.errors import PenstockError, Reason
@@ -193,10 +194,10 @@ class _Fetch:
     def _allowed(self, wanted: FetchedPartition) -> Replica:
         """The partition, if the caller may read it."""
         if isinstance(wanted.topic, str):
-            self._context.require_topic(Action.READ, wanted.topic)
+            authorise_lane(self._broker, self._context.caller, Action.READ, wanted.topic)
             return self._replica(wanted)
         partition = self._replica(wanted)
-        self._context.require_topic(Action.READ, partition.topic.name)
+        authorise_lane(self._broker, self._context.caller, Action.READ, partition.topic.name)
         return partition
 
     def _replica(self, wanted: FetchedPartition) -> Replica:

@@ -1,6 +1,5 @@
 """AlterReplicaLogDirs (API key 34): move replicas between the log directories of this broker. There is one directory, and every replica is in it."""
 
-import os
 from functools import partial
 
 from penstock.errors import PenstockError
@@ -8,7 +7,7 @@ from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import LOG_DIR_NOT_FOUND
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import Turns, in_portions
-from penstock.operations.operation import Action
+from penstock.operations.cluster import MoveToFolder
 from penstock.wire.kafka.alter_replica_log_dirs_generated import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
@@ -33,10 +32,7 @@ async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -
 
 
 def _code(path: str, name: str, context: RequestContext, index: int) -> int:
-    broker = context.broker
     try:
-        context.require_cluster(Action.ALTER)
-        broker.replica(name, index)
+        return 0 if context.answer(MoveToFolder(name, index, path)) else LOG_DIR_NOT_FOUND
     except PenstockError as error:
         return context.code(error)
-    return 0 if os.path.normpath(path) == os.path.normpath(broker.logs.data_dir) else LOG_DIR_NOT_FOUND

@@ -1,13 +1,10 @@
 """ListPartitionReassignments (API key 46): partitions that are on their way to other nodes. Version 0; no list asks for all."""
 
-from collections.abc import AsyncIterator
-
-from penstock.core.cluster.reassignment import Reassignments, ReplicaMove
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
-from penstock.gateways.kafka.portions import Turns
-from penstock.operations.operation import Action
+from penstock.operations.cluster import ListReassignments
+from penstock.types import PartitionKey, TopicName
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.list_partition_reassignments_generated import (
     ListPartitionReassignmentsRequest,
@@ -22,12 +19,17 @@ async def handle(
     request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
     """What does not move, or does not exist, is left out."""
+    partitions = None
+    if request.topics is not None:
+        partitions = tuple(
+            PartitionKey(TopicName(topic.name), index) for topic in request.topics for index in topic.partition_indexes
+        )
     try:
-        context.require_cluster(Action.DESCRIBE)
+        moves = await context.do(ListReassignments(partitions))
     except PenstockError as error:
         return ListPartitionReassignmentsResponse(error_code=context.code(error), error_message=error.text)
     by_topic: dict[str, list[ListPartitionReassignmentsResponsePartition]] = {}
-    async for move in _moves(request, context.broker.cluster.reassignments):
+    for move in moves:
         by_topic.setdefault(move.topic, []).append(
             ListPartitionReassignmentsResponsePartition(
                 move.partition, list(move.replicas), list(move.adding), list(move.removing)
@@ -37,22 +39,3 @@ async def handle(
         error_message=None,
         topics=[ListPartitionReassignmentsResponseTopic(topic, found) for topic, found in by_topic.items()],
     )
-
-
-async def _moves(
-    request: ListPartitionReassignmentsRequest, reassignments: Reassignments
-) -> AsyncIterator[ReplicaMove]:
-    """The moves of the partitions in the request, each once; all moves if it has no list."""
-    if request.topics is None:
-        for move in reassignments.list():
-            yield move
-        return
-    turns = Turns()
-    listed: set[tuple[str, int]] = set()
-    for topic in request.topics:
-        for index in topic.partition_indexes:
-            await turns.pause_if_long()
-            for move in reassignments.list([(topic.name, index)]):
-                if (move.topic, move.partition) not in listed:
-                    listed.add((move.topic, move.partition))
-                    yield move

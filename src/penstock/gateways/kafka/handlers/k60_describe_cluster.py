@@ -10,7 +10,7 @@ from penstock.gateways.kafka.context import OPERATIONS_NOT_REQUESTED, RequestCon
 from penstock.gateways.kafka.errors import MISMATCHED_ENDPOINT_TYPE
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import controller_of, nodes_of
-from penstock.operations.operation import Action
+from penstock.operations.cluster import ReadClusterId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_cluster_generated import (
     DescribeClusterRequest,
@@ -24,7 +24,6 @@ _BROKERS: Final = 1
 @handles(ApiKey.DESCRIBE_CLUSTER, versions=(0, 2))
 def handle(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
     """This listener is for clients: it knows brokers and no controllers' addresses."""
-    broker = context.broker
     if request.endpoint_type != _BROKERS:
         return DescribeClusterResponse(
             error_code=MISMATCHED_ENDPOINT_TYPE,
@@ -32,11 +31,11 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
             endpoint_type=_BROKERS,
         )
     try:
-        context.require_cluster(Action.DESCRIBE)
+        cluster_id = context.answer(ReadClusterId())
     except PenstockError as error:
         return DescribeClusterResponse(error_code=context.code(error), error_message=error.text)
     return DescribeClusterResponse(
-        cluster_id=broker.cluster_id,
+        cluster_id=cluster_id,
         controller_id=controller_of(context),
         brokers=[
             DescribeClusterResponseBroker(node.node_id, node.address.host, node.address.port, node.rack)

@@ -109,6 +109,8 @@ async def test_a_broker_that_is_alone_leads_already(node: KafkaNode, version: in
 
 
 class NobodyMay(Access):
+    allows_all = False
+
     def require_cluster(self, *_: object) -> None:
         raise PenstockError(Reason.CLUSTER_AUTHORIZATION_FAILED)
 
