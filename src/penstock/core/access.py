@@ -1,7 +1,7 @@
-"""Who may do what: the one place that is asked, by every gateway, before anything is done.
+"""The rights of callers. The door checks them for every operation, before anything is done.
 
-For now everybody may do everything. What is here already is the way of the question: a gateway makes a :class:`Caller` for
-each connection or request, and whoever serves it hands that on, so access control is a change of :class:`Access` alone.
+At present every caller may do everything. A gateway makes a :class:`Caller` for each connection or request and passes it
+to the door, so access control needs only a change of :class:`Access`.
 """
 
 from typing import Final, NamedTuple, NewType
@@ -15,7 +15,7 @@ ANONYMOUS: Final = Principal("User:ANONYMOUS")
 
 
 class Caller(NamedTuple):
-    """Who asks, through which gateway, and from where (for logs)."""
+    """The principal of a request, its gateway, and the address of the client (for logs)."""
 
     principal: Principal
     gateway: Gateway
@@ -27,10 +27,10 @@ INTERNAL: Final = Caller(Principal("penstock"), Gateway.INTERNAL)
 
 
 class Access:
-    """Allows everything. A refusal is a PenstockError with the reason that fits the resource, and nothing has been done."""
+    """Allows everything. A refusal is a PenstockError with the reason for this kind of resource."""
 
     allows_all: bool = True
-    """Lets hot paths pass without a call."""
+    """Saves hot paths a call."""
 
     def require_topic(self, caller: Caller, action: Action, topic: str) -> None:
         """``TOPIC_AUTHORIZATION_FAILED`` unless the caller may do this to the topic."""

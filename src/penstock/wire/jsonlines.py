@@ -1,14 +1,14 @@
-"""From bytes to lines: what JSON over TCP is made of.
+"""Splits the bytes of a connection into lines, for JSON over TCP.
 
-Invariant: the lines that come out are the same however the bytes were cut on their way, and what is kept between two calls is
-at most one line of ``line_bytes_max``. A longer line comes out once, as None, as soon as it is too long; the rest of it is
-skipped. Lines with nothing but white space do not come out at all.
+Invariant: the lines are the same however the bytes are split into calls, and at most one line of ``line_bytes_max`` is kept
+between two calls. A longer line is returned once, as None, as soon as it is too long; the rest of it is skipped. Blank lines
+are not returned.
 """
 
 from typing import Final
 
 Line = bytes | None
-"""One line without its end; None stands for one that was too long."""
+"""A line without its line end; None if it was too long."""
 
 
 class LineSplitter:
@@ -19,14 +19,14 @@ class LineSplitter:
     def __init__(self, line_bytes_max: int) -> None:
         assert line_bytes_max > 0
         self._line_bytes_max: Final = line_bytes_max
-        # In pieces: joining them at each call would take a time that grows with the square of the line.
+        # In pieces: joining them at each call would take quadratic time.
         self._kept: list[bytes] = []
         self.kept_bytes = 0
-        """Of a line that has not ended."""
+        """Of an incomplete line."""
         self._skipping = False
 
     def feed(self, data: bytes) -> list[Line]:
-        """The lines that end in ``data``, or are known to be too long since."""
+        """The lines that end in ``data``, or become too long in it."""
         ended = data.split(b"\n")
         rest = ended.pop()
         lines: list[Line] = []
@@ -61,11 +61,11 @@ class LineSplitter:
             self._kept.append(rest)
 
     def skip(self) -> None:
-        """Let go of what is kept: the line counts as too long, and the rest of it is skipped."""
+        """Drop the incomplete line: it counts as too long, and the rest of it is skipped."""
         self._kept.clear()
         self.kept_bytes = 0
         self._skipping = True
 
     def end(self) -> list[Line]:
-        """No more bytes come: a last line needs no end."""
+        """The last line: it needs no line end, because no more bytes come."""
         return self.feed(b"\n") if self._kept else []

@@ -1,13 +1,13 @@
-"""What nodes say to each other beside Kafka's own words: who they are, and what they ask of a partition's leader.
+"""Messages between nodes that Kafka's protocol does not have: authentication, requests to a partition's leader, and operations.
 
-Inside Kafka's SaslAuthenticate two nodes make sure of each other: both know the cluster's secret, and neither sends it.
-The caller says who it is, with a nonce; the other answers with a nonce of its own and the proof that it knows the secret; the
-caller proves the same. Each proof covers both nonces and both nodes, so it is good for this connection alone. JSON, since it happens once
-a connection.
+Two nodes authenticate each other in Kafka's SaslAuthenticate: both know the cluster's secret, and neither sends it.
+The caller sends its id and a nonce; the other node responds with a nonce of its own and a proof that it knows the secret; the
+caller proves the same. Each proof covers both nonces and both nodes, so it is valid for this connection only. The messages are JSON,
+because they are sent once per connection.
 
 Requests of APIs that Kafka does not have (:class:`PeerApi`) follow a request header of version 1: the length of the head (u32, big-endian), the
-head (MessagePack, its fields in order), and behind it the batch, if there is one. An answer follows a response header of version 0: MessagePack.
-They are answered in any order.
+head (MessagePack, its fields in order), and then the batch, if there is one. A response follows a response header of version 0, in MessagePack.
+Responses are sent in any order.
 """
 
 import hmac
@@ -27,7 +27,7 @@ SECRET_BYTES: Final = 32
 
 
 class Hello(msgspec.Struct, frozen=True):
-    """The caller's first word."""
+    """The caller's first message."""
 
     node: int
     epoch: int
@@ -36,25 +36,25 @@ class Hello(msgspec.Struct, frozen=True):
 
 
 class Challenge(msgspec.Struct, frozen=True):
-    """The answer to it."""
+    """The response to it."""
 
     nonce: bytes
     proof: bytes
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """The caller's last word."""
+    """The caller's last message."""
 
     proof: bytes
 
 
 def server_proof(secret: bytes, hello: Hello, nonce: bytes) -> bytes:
-    """What the node that was called proves itself with."""
+    """The proof of the node that was called."""
     return _proof(secret, b"server", hello, nonce)
 
 
 def client_proof(secret: bytes, hello: Hello, nonce: bytes) -> bytes:
-    """What the caller proves itself with."""
+    """The proof of the caller."""
     return _proof(secret, b"client", hello, nonce)
 
 
@@ -64,42 +64,42 @@ def _proof(secret: bytes, side: bytes, hello: Hello, nonce: bytes) -> bytes:
 
 
 def is_proof(expected: bytes, given: bytes) -> bool:
-    """In constant time."""
+    """Whether a proof is right, in constant time."""
     return hmac.compare_digest(expected, given)
 
 
 def decode_hello(data: bytes) -> Hello:
-    """ProtocolViolation when it is none."""
+    """ProtocolViolation if it is not valid."""
     try:
         hello = msgspec.json.decode(data, type=Hello)
     except msgspec.MsgspecError as error:
-        raise ProtocolViolation(f"this is not a valid greeting of a node: {error}") from None
+        raise ProtocolViolation(f"Not a valid Hello message of a node: {error}") from None
     if len(hello.nonce) != NONCE_BYTES:
-        raise ProtocolViolation(f"a nonce has {NONCE_BYTES} bytes")
+        raise ProtocolViolation(f"A nonce has {NONCE_BYTES} bytes")
     return hello
 
 
 def decode_challenge(data: bytes) -> Challenge:
-    """ProtocolViolation when it is none."""
+    """ProtocolViolation if it is not valid."""
     try:
         return msgspec.json.decode(data, type=Challenge)
     except msgspec.MsgspecError as error:
-        raise ProtocolViolation(f"this is not a valid response of a node: {error}") from None
+        raise ProtocolViolation(f"Not a valid Challenge message of a node: {error}") from None
 
 
 def decode_proof(data: bytes) -> Proof:
-    """ProtocolViolation when it is none."""
+    """ProtocolViolation if it is not valid."""
     try:
         return msgspec.json.decode(data, type=Proof)
     except msgspec.MsgspecError as error:
-        raise ProtocolViolation(f"this is not a valid proof of a node: {error}") from None
+        raise ProtocolViolation(f"Not a valid Proof message of a node: {error}") from None
 
 
-# What is asked of a leader.
+# Requests to a leader.
 
 
 class PeerApi(IntEnum):
-    """Far behind every key that Kafka may come to use."""
+    """Keys far above those that Kafka uses."""
 
     APPEND = 30_000
     APPEND_ONCE = 30_001
@@ -116,7 +116,7 @@ VERSION: Final = 0
 
 
 class AppendHead(msgspec.Struct, frozen=True, array_like=True):
-    """Before a batch that is to be appended. The leader must lead in this epoch."""
+    """Precedes a batch to append. The leader must lead in this epoch."""
 
     topic_id: bytes
     partition: int
@@ -125,7 +125,7 @@ class AppendHead(msgspec.Struct, frozen=True, array_like=True):
 
 
 class AppendOnceHead(msgspec.Struct, frozen=True, array_like=True):
-    """Before a batch of which only the records are to be appended whose mark is not there from an offset on: one for all, or each its own."""
+    """Precedes a batch of which only some records are appended: those whose mark is not in the log from an offset on, which is one for all or one for each."""
 
     topic_id: bytes
     partition: int
@@ -135,7 +135,7 @@ class AppendOnceHead(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PartitionStatusHead(msgspec.Struct, frozen=True, array_like=True):
-    """A question that changes nothing."""
+    """Requests the status of a partition, which changes nothing."""
 
     topic_id: bytes
     partition: int
@@ -146,8 +146,8 @@ class PartitionStatusHead(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CommittedHead(msgspec.Struct, frozen=True, array_like=True):
-    """How far a group is in a partition, asked of its coordinator, the leader of a partition of the offsets topic; without a group, the one
-    of all that it coordinates that is least far.
+    """Requests the committed offset of a group in a partition from its coordinator, the leader of a partition of the offsets topic; without
+    a group, the least committed offset of all groups that it coordinates.
     """
 
     topic_id: bytes
@@ -168,7 +168,7 @@ HEADS: Final[dict[int, type[Head]]] = {
 
 
 class DoHead(msgspec.Struct, frozen=True, array_like=True):
-    """Before an operation or a stream (MessagePack) that another node asks for: its name, and for whom it is."""
+    """Precedes an operation or a stream (MessagePack) of another node: its name and its caller."""
 
     name: str
     principal: str
@@ -177,14 +177,14 @@ class DoHead(msgspec.Struct, frozen=True, array_like=True):
 
 
 class GrantHead(msgspec.Struct, frozen=True, array_like=True):
-    """More credit for the stream that was opened by the request of this number. It is not answered."""
+    """More credit for the stream that the request with this number opened. It has no response."""
 
     number: int
     count: int
 
 
 class CancelHead(msgspec.Struct, frozen=True, array_like=True):
-    """The answer to the request of this number is not wanted any more. It is not answered; the request itself is, once."""
+    """Cancels the request with this number, which is still answered once. It has no response itself."""
 
     number: int
 
@@ -199,9 +199,7 @@ OPERATION_HEADS: Final[dict[int, type[OperationHead]]] = {
 
 
 class OperationAnswer(msgspec.Struct, frozen=True, array_like=True):
-    """The result of an operation, the next items of a stream, or why there are none. A stream is over with its first answer that is
-    ``last``.
-    """
+    """The result of an operation, the next items of a stream, or a refusal. A stream ends with its first answer that is ``last``."""
 
     result: msgspec.Raw = msgspec.Raw(b"\xc0")
     last: bool = True
@@ -210,11 +208,11 @@ class OperationAnswer(msgspec.Struct, frozen=True, array_like=True):
     begun: bool = False
     records: list[tuple[int, str]] = []
     bound: str = ""
-    """Of a backlog that is full: which bound was reached."""
+    """The bound that a full backlog has reached."""
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True):
-    """Offsets (or the numbers of a partition's status), or why not: the name of a reason, and a text."""
+    """Offsets (or the numbers of a partition's status), or a refusal: the name of a reason, and a text."""
 
     numbers: list[int] = []
     reason: str = ""
@@ -226,15 +224,15 @@ H = TypeVar("H", bound=msgspec.Struct)
 
 
 def decode_operation_request(api: int, body: memoryview) -> tuple[OperationHead, memoryview]:
-    """Its head, and the operation behind it; ProtocolViolation when it is none."""
+    """The head and the operation; ProtocolViolation if they are not valid."""
     start = _HEAD_LENGTH_BYTES + int.from_bytes(body[:_HEAD_LENGTH_BYTES], "big")
     if start > len(body):
-        raise ProtocolViolation(f"this is no request of API {api}")
+        raise ProtocolViolation(f"Not a valid request of API {api}")
     return _decode(body[_HEAD_LENGTH_BYTES:start], OPERATION_HEADS[api]), body[start:]
 
 
 def refusal_answer(error: PenstockError) -> OperationAnswer:
-    """Why there is no result, or no further item."""
+    """The answer for a refusal, or for the failure of a stream."""
     return OperationAnswer(
         reason=error.reason.name,
         text=error.text,
@@ -245,7 +243,7 @@ def refusal_answer(error: PenstockError) -> OperationAnswer:
 
 
 def refusal_in(answer: OperationAnswer) -> PenstockError | None:
-    """The refusal that an answer carries. A reason that only a newer node knows is LINK_LOST, since nothing can be known from it."""
+    """The refusal in an answer. A reason that only a newer node knows becomes LINK_LOST, because it says nothing here."""
     if not answer.reason:
         return None
     error = (
@@ -258,17 +256,17 @@ def refusal_in(answer: OperationAnswer) -> PenstockError | None:
 
 
 def encode_peer_request(head: Head | OperationHead, batch: Buffer = b"") -> list[Buffer]:
-    """The body of a request, in parts: the batch is not copied."""
+    """The body of a request, in parts, because the batch is not copied."""
     encoded = msgspec.msgpack.encode(head)
     return [len(encoded).to_bytes(_HEAD_LENGTH_BYTES, "big") + encoded, batch]
 
 
 def decode_peer_request(api: int, body: memoryview) -> tuple[Head, bytearray]:
-    """Its head, and a copy of its batch, in which the leader may write; ProtocolViolation when it is none."""
+    """The head and a copy of the batch, which the leader may change; ProtocolViolation if they are not valid."""
     kind = HEADS.get(api)
     start = _HEAD_LENGTH_BYTES + int.from_bytes(body[:_HEAD_LENGTH_BYTES], "big")
     if kind is None or start > len(body):
-        raise ProtocolViolation(f"this is not a request of API {api}")
+        raise ProtocolViolation(f"Not a valid request of API {api}")
     return _decode(body[_HEAD_LENGTH_BYTES:start], kind), bytearray(body[start:])
 
 
@@ -280,7 +278,7 @@ def encode_answer(numbers: list[int] | PenstockError) -> bytes:
 
 
 def decode_answer(body: memoryview) -> list[int] | PenstockError:
-    """What it says; a reason that only a newer node knows is LINK_LOST, since nothing can be known from it."""
+    """The numbers or the refusal; a reason that only a newer node knows becomes LINK_LOST, because it says nothing here."""
     answer = _decode(body, Answer)
     if not answer.reason:
         return answer.numbers
@@ -291,19 +289,19 @@ def _decode(data: memoryview, kind: type[H]) -> H:
     try:
         return msgspec.msgpack.decode(data, type=kind)
     except msgspec.MsgspecError as error:
-        raise ProtocolViolation(f"this is not a valid {kind.__name__}: {error}") from None
+        raise ProtocolViolation(f"Not a valid {kind.__name__}: {error}") from None
 
 
-# What a follower knows of its part, in the field of a fetch that in Kafka names its directory.
+# The partition epoch that a follower knows, in the field of a fetch that in Kafka names the directory of the replica.
 
 _KNOWN_BYTES: Final = 16
 
 
 def encode_known_epoch(epoch: int) -> bytes:
-    """The partition's epoch by which a node knows that it is a replica; one below 0, of an observer, is what nobody said anything about."""
+    """The partition epoch at which a node learned that it is a replica; negative for an observer."""
     return (max(epoch, -1) + 1).to_bytes(_KNOWN_BYTES, "big")
 
 
 def decode_known_epoch(data: Buffer) -> int:
-    """The same, read; -1 when nothing was said."""
+    """The partition epoch; -1 if there is none."""
     return int.from_bytes(data, "big") - 1

@@ -68,7 +68,7 @@ def _resource(asked: configs.DescribeConfigs | configs.AlterConfigs | configs.Re
         check_group_name(asked.group)
         return Resource(ResourceKind.GROUP, asked.group)
     if asked.node is None:
-        raise PenstockError(Reason.INVALID_REQUEST, "Name a topic, a group or a node.")
+        raise PenstockError(Reason.INVALID_REQUEST, "The request names neither a topic, a group nor a node")
     return Resource(ResourceKind.BROKER, asked.node)
 
 
@@ -98,4 +98,4 @@ def _check_node(broker: "Broker", resource: Resource) -> None:
         *(partition.replicas for topic in topics for partition in topics.partitions(topic))
     )
     if not any(str(node) == name for node in known):
-        raise PenstockError(Reason.INVALID_REQUEST, f"There is no broker {name[:64]!a} in this cluster.")
+        raise PenstockError(Reason.INVALID_REQUEST, f"There is no broker {name[:64]!a} in this cluster")

@@ -1,4 +1,4 @@
-"""Answers that wait: the place of each in its connection's order, and what a handler returns that has no response yet."""
+"""Answers that are not ready yet: their position in the order of their connection, and what a handler returns for them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -20,42 +20,42 @@ Done = Callable[[msgspec.Struct | PenstockError], None]
 
 
 class PendingAnswer:
-    """A place in a connection's order of answers. Completed once, with the buffers of a whole frame."""
+    """The position of an answer in the order of its connection. It is completed once, with the buffers of a whole frame."""
 
     __slots__ = ("arrived", "connection", "due_ms", "latency", "parts")
 
     def __init__(self, connection: "KafkaConnection", latency: Histogram, due_ms: int | None = None) -> None:
         self.connection = connection
         self.arrived = connection.arrived
-        """When the request was read: an answer that leaves is observed in ``latency``."""
+        """When the request was read, from which ``latency`` is measured."""
         self.latency = latency
         self.parts: list[Buffer] | None = None
         self.due_ms = due_ms
 
     def complete(self, parts: list[Buffer]) -> None:
-        """This is the answer; it leaves when those before it have left."""
+        """Set the answer, which is sent after those before it."""
         if self.parts is None:
             self.parts = parts
             self.connection.ready()
 
     def time_out(self) -> None:
-        """``due_ms`` has passed."""
+        """Called once ``due_ms`` has passed."""
 
     def drop(self) -> None:
-        """The answer is not wanted any more: its time is up, or the client is gone."""
+        """Called when the answer is no longer needed: it has timed out, or the client is gone."""
 
 
 @dataclass(slots=True)
 class Deferred:
-    """What a handler returns if the answer waits without holding up the later requests of its connection."""
+    """What a handler returns for an answer that does not delay the later requests of its connection."""
 
     start: Callable[[Done], Awaitable[None] | None]
-    """Begins; its argument gets the response, or the refusal of a request that is not answered. What is returned must end before the next
-    request of the connection begins."""
+    """Starts the request; its argument receives the response, or the refusal of a request without an answer. The next request of the
+    connection waits for what is returned."""
     timed_out: Callable[[], msgspec.Struct]
-    """The response when the client's time is up."""
+    """The response after the client's timeout."""
     forget: Callable[[], None]
-    """Called when the answer is not wanted any more."""
+    """Called when the answer is no longer needed."""
     timeout_ms: int
     is_answered: bool
 
@@ -73,12 +73,12 @@ class DeferredAnswer(PendingAnswer):
         self._done = done
 
     def time_out(self) -> None:
-        """Say so."""
+        """Answer with the timeout."""
         self._done(self._deferred.timed_out())
         self.drop()
 
     def drop(self) -> None:
-        """Nothing is kept for it."""
+        """Forget the request."""
         self._deferred.forget()
 
 
@@ -98,7 +98,7 @@ def answer_later(
             return
         try:
             future.set_result(translate(outcome))
-        except Exception as error:  # noqa: BLE001 - the core is in the middle of answering others; the mistake is this request's alone
+        except Exception as error:  # noqa: BLE001 - the core is answering others, too; only this request fails
             future.set_exception(error)
 
     try:

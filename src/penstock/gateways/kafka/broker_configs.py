@@ -191,7 +191,7 @@ def _topic_default_configs(configured: Mapping[str, str]) -> Iterator[ConfigValu
             yield _value(definition.broker_names[0], definition.kind, value, definition.default, documentation)
     retention = TOPIC_CONFIGS["retention.ms"]
     retention_ms = int(configured.get(retention.name, retention.default))
-    # Tools read the coarser units too; where the milliseconds are no whole number of them, they cannot be told.
+    # Tools read the coarser units too; where the milliseconds are not a multiple of the unit, it is not listed.
     for name, unit_ms in (("log.retention.hours", _HOUR_MS), ("log.retention.minutes", _MINUTE_MS)):
         if retention_ms < 0 or retention_ms % unit_ms == 0:
             count = -1 if retention_ms < 0 else retention_ms // unit_ms

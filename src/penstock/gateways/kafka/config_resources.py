@@ -1,4 +1,4 @@
-"""Kafka's numbers for configs: kinds of resources, sources and types; and the resources that have configs here."""
+"""Kafka's numbers for configs: kinds of resources, sources and types; and changes of the configs of many resources."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ Names = dict[str, str]
 
 
 class ResourceType(IntEnum):
-    """What a config belongs to."""
+    """Kinds of resources that have configs."""
 
     TOPIC = 2
     BROKER = 4
@@ -39,7 +39,7 @@ _FIELDS: Final[Mapping[int, str]] = {
     ResourceType.BROKER: "node",
     ResourceType.GROUP: "group",
 }
-"""Of operations on configs, the field that names a resource of each kind."""
+"""The fields of operations on configs that name a resource of each kind."""
 
 SOURCES: Final[Mapping[ConfigSource, int]] = {
     ConfigSource.TOPIC: 1,  # DYNAMIC_TOPIC_CONFIG
@@ -61,7 +61,7 @@ KINDS: Final[Mapping[ConfigKind, int]] = {
 
 
 def check_broker_name(name: str, context: RequestContext) -> None:
-    """``INVALID_REQUEST`` unless the name is this broker's id: each broker knows its own configuration only."""
+    """``INVALID_REQUEST`` unless the name is this broker's id: each broker knows only its own configuration."""
     if name == str(context.broker.node_id):
         return
     other = next((node for node in nodes_of(context) if str(node.node_id) == name), None)
@@ -76,7 +76,7 @@ def check_broker_name(name: str, context: RequestContext) -> None:
 
 
 def refuse_resource(resource_type: int) -> PenstockError:
-    """The refusal of a resource that has no configs here."""
+    """The refusal for a kind of resource that has no configs."""
     known = {int(kind): kind.name for kind in ResourceType}
     return PenstockError(
         Reason.INVALID_REQUEST,
@@ -87,7 +87,7 @@ def refuse_resource(resource_type: int) -> PenstockError:
 async def change_each(
     resources: Sequence[Changed], operation: Callable[[Changed, Names], Operation[None]], context: RequestContext
 ) -> list[PenstockError | None]:
-    """Why each resource was not changed. A resource that is in the request twice is not: it is unclear which of its changes count."""
+    """Change each resource; returns the refusals in the same order. A resource that is in the request twice is refused."""
     counts = Counter((each.resource_type, each.resource_name) for each in resources)
 
     async def change(asked: Changed) -> PenstockError | None:
@@ -108,7 +108,7 @@ async def change_each(
 
 
 def values_of(values: Iterable[ConfigValue], wanted: list[str] | None) -> list[ConfigValue]:
-    """The configs that were asked for; no list, or an empty one, asks for all."""
+    """The configs in the list; all of them if there is no list, or an empty one."""
     if not wanted:
         return list(values)
     chosen = set(wanted)

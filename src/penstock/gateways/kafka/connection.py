@@ -272,7 +272,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
                 return
             try:
                 parts = future.result() if is_encoded else served.api.encode_response_table[version](future.result())
-            except Exception as bug:  # noqa: BLE001 - an answer that cannot be encoded would leave the client waiting for ever
+            except Exception as bug:  # noqa: BLE001 - an answer that cannot be encoded would leave the client waiting forever
                 self._fail(bug)
                 return
             self._held_bytes += sum(map(len, parts))

@@ -1,4 +1,4 @@
-"""What a handler knows about the request it translates, beside the request itself."""
+"""The context of a request: its client and version, and how its handler calls the core."""
 
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ _TOPIC_OPERATIONS: Final[Mapping[int, Action]] = {
     10: Action.DESCRIBE,  # DESCRIBE_CONFIGS
     11: Action.ALTER,  # ALTER_CONFIGS
 }
-"""Kafka's numbers of what can be done to a topic, and what the core calls it."""
+"""The numbers of Kafka's operations on a topic, with the core's actions."""
 _GROUP_OPERATIONS: Final[Mapping[int, Action]] = {3: Action.READ, 6: Action.DELETE, 8: Action.DESCRIBE}
 _CLUSTER_OPERATIONS: Final[Mapping[int, Action]] = {
     5: Action.CREATE,
@@ -45,12 +45,12 @@ _CLUSTER_OPERATIONS: Final[Mapping[int, Action]] = {
     12: Action.WRITE,  # IDEMPOTENT_WRITE
 }
 OPERATIONS_NOT_REQUESTED: Final = -(2**31)
-"""Appears in an answer when the request did not ask for the operations."""
+"""The answer if the request did not ask for the operations."""
 
 
 @dataclass(slots=True)
 class RequestContext:
-    """One request's circumstances. ``now_ms`` is wall time, ``monotonic_ms`` is for waiting."""
+    """The context of one request. ``now_ms`` is wall time, ``monotonic_ms`` is for timeouts."""
 
     broker: Broker
     gateway: "KafkaGateway"
@@ -61,17 +61,17 @@ class RequestContext:
     now_ms: int
     monotonic_ms: int
     local: Address
-    """Where this client connected to."""
+    """The address that the client connected to."""
 
     @property
     def advertised(self) -> Address:
-        """What clients are told to connect to: what is configured, else what worked for this one."""
+        """The address that clients should connect to: the configured one, else the one that this client used."""
         return self.broker.advertised or self.local
 
-    # What a handler asks of the core. This node answers it: clients find the right node by themselves.
+    # Operations. They are carried out on this node, because clients find the right node by themselves.
 
     def answer(self, operation: Operation[R]) -> R:
-        """The result of an operation that is answered at once."""
+        """The result of an operation that has it at once."""
         return self.broker.door.answer_here(operation, self.caller)
 
     async def do(self, operation: Operation[R]) -> R:
@@ -79,7 +79,7 @@ class RequestContext:
         return await self.broker.door.do_here(operation, self.caller)
 
     def later(self, operation: Operation[R], translate: Callable[[R | PenstockError], Response]) -> Future[Response]:
-        """The response that ``translate`` makes of the result or the refusal, when it is there."""
+        """The response that ``translate`` makes of the result or the refusal, once there is one."""
         return answer_later(partial(self.broker.door.begin_here, operation, self.caller), translate)
 
     def each(
@@ -89,7 +89,7 @@ class RequestContext:
         translate: Callable[[Sequence[R] | PenstockError], Response],
         count_max: int = AT_ONCE_MAX,
     ) -> Response | Awaitable[Response]:
-        """The response about many items: one operation for every ``count_max`` of them, with a pause where it takes long."""
+        """The response about many items: one operation for every ``count_max`` of them, with pauses in which others are served."""
         if len(items) > count_max:
             return self._in_pieces(items, operation, translate, count_max)
         response = self.later(operation(tuple(items)), translate)
@@ -110,7 +110,7 @@ class RequestContext:
         for piece in pieces:
             found = await piece
             if isinstance(found, PenstockError):
-                # Of the whole operation, so it is that of every piece.
+                # A refusal of the whole operation, which is the same for every piece.
                 return translate(found)
             results += found
         return translate(results)
@@ -135,7 +135,7 @@ class RequestContext:
         return sum(1 << number for number, action in operations.items() if may(broker, caller, action, resource, name))
 
     def code(self, refusal: PenstockError | Reason | None) -> int:
-        """Kafka's code for a refusal, which is counted; 0 where there is none."""
+        """Kafka's code for a refusal, which is counted; 0 for no refusal."""
         if refusal is None:
             return 0
         return counted_code(self.broker.meters, refusal.reason if isinstance(refusal, PenstockError) else refusal)

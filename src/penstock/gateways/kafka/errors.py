@@ -1,6 +1,6 @@
-"""What Kafka calls each reason for a refusal. Numbers, because the wire carries numbers; the names are beside them.
+"""Kafka's error code for each reason for a refusal.
 
-Where Kafka has no code of its own, the nearest one is chosen by what clients do with it: retry, refresh, or give up.
+Where Kafka has no code for a reason, it gets the one with which clients react best: retry, refresh, or give up.
 """
 
 from typing import Final
@@ -11,7 +11,7 @@ from penstock.types import Gateway
 
 LOG_DIR_NOT_FOUND: Final = 57
 MISMATCHED_ENDPOINT_TYPE: Final = 114
-"""Only Kafka's protocol knows these."""
+"""Errors that exist only in Kafka's protocol."""
 
 CODES: Final[dict[Reason, int]] = {
     Reason.UNKNOWN: -1,  # UNKNOWN_SERVER_ERROR
@@ -20,7 +20,7 @@ CODES: Final[dict[Reason, int]] = {
     Reason.UNKNOWN_TOPIC_OR_PARTITION: 3,
     Reason.LEADER_NOT_AVAILABLE: 5,
     Reason.NOT_LEADER_OR_FOLLOWER: 6,
-    # Clients look for another leader and try again; that is the broker after its restart.
+    # Clients look for another leader and try again, which is the broker after its restart.
     Reason.SHUTTING_DOWN: 6,  # NOT_LEADER_OR_FOLLOWER
     Reason.REQUEST_TIMED_OUT: 7,
     Reason.METADATA_UNAVAILABLE: 7,
@@ -58,7 +58,7 @@ CODES: Final[dict[Reason, int]] = {
     Reason.OUT_OF_ORDER_SEQUENCE: 45,  # OUT_OF_ORDER_SEQUENCE_NUMBER
     Reason.DUPLICATE_SEQUENCE: 46,  # DUPLICATE_SEQUENCE_NUMBER
     Reason.INVALID_PRODUCER_EPOCH: 47,
-    # The one code on which every client gives up at once; on the others some retry until their time is up.
+    # The only code with which every client gives up at once; with others, some retry until their timeout.
     Reason.TRANSACTIONS_NOT_SUPPORTED: 53,  # TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     Reason.SECURITY_DISABLED: 54,
     Reason.STORAGE_ERROR: 56,  # KAFKA_STORAGE_ERROR

@@ -160,7 +160,7 @@ class FetchSessions:
         before = len(known.wanted)
         more = known.count_new(request)
         if more and not self._has_room(request, before + more, more):
-            raise PenstockError(Reason.INVALID_REQUEST, "too many partitions in fetch sessions; fetch without one")
+            raise PenstockError(Reason.INVALID_REQUEST, "Too many partitions in fetch sessions; fetch without one")
         known.update(request)
         self._partition_count += len(known.wanted) - before
         known.epoch = 1 if known.epoch == 0x7FFFFFFF else known.epoch + 1

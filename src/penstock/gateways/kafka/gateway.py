@@ -24,9 +24,9 @@ from penstock.wire.kafka.apis import API, Api, ApiKey
 from penstock.wire.kafka.headers import frame
 
 LARGE_REQUESTS_MAX: Final = 4
-"""So many large requests are under way: the others stay bytes, of which each element would take some hundred more."""
+"""The maximum number of large requests in progress. The others are kept as bytes, because each decoded element takes some hundred bytes more."""
 _QUICK_SHARE: Final = 0.1
-"""Of the grace of a stop: so long requests have that wait for the disk alone."""
+"""The part of the shutdown grace period for requests that wait only for the disk."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""The nodes and leaders that Kafka's clients are shown: this node is reached where the client connected to, unless it is configured or registered elsewhere."""
+"""The nodes and leaders in answers to Kafka's clients. The address of this node is the configured or registered one, else the one that the client used."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
@@ -19,11 +19,11 @@ NO_CONTROLLER = -1
 _NAMES_MAX = 1000
 """Topics that are listed in one piece."""
 _ELSEWHERE = frozenset({Reason.NOT_LEADER_OR_FOLLOWER, Reason.FENCED_LEADER_EPOCH})
-"""Refusals that can say who leads now."""
+"""Refusals that can name the current leader."""
 
 
 class ListedNode(NamedTuple):
-    """One node, and where clients reach it."""
+    """A node and its address for clients."""
 
     node_id: int
     address: Address
@@ -31,14 +31,14 @@ class ListedNode(NamedTuple):
 
 
 class CurrentLeader(NamedTuple):
-    """The leader of a partition, named in a refusal so that the client need not fetch metadata first (KIP-951)."""
+    """The leader of a partition, which a refusal names so that the client need not fetch metadata first (KIP-951)."""
 
     node: ListedNode
     leader_epoch: int
 
 
 def nodes_of(context: RequestContext) -> list[ListedNode]:
-    """All nodes that are up and serve Kafka clients, always with this one, which is up because it answers.
+    """All nodes that are up and serve Kafka clients. This node is always included.
 
     This node may be unregistered for a moment: its lease has expired, and it registers again. The list must not be empty then, because librdkafka
     closes its connections to all nodes that an answer does not list, and if none is left it may never connect again.
@@ -57,15 +57,15 @@ def _listed(node: Node) -> ListedNode:
 
 
 def _serves_kafka(broker: Broker, node: Node) -> bool:
-    """Whether clients can reach the node; this one they have reached."""
+    """Whether clients can reach the node; they have reached this one."""
     return node.node_id == broker.node_id or "kafka" in node.listeners
 
 
 def controller_of(context: RequestContext) -> int:
-    """Whom clients shall send to what is a controller's in their eyes: this node, which is up, since it has just been asked.
+    """The node to which clients should send requests for the controller: this node, because it is certainly up.
 
-    Every node does what they ask of a controller. The one that is it may be dead for some seconds before anybody knows, and clients that were told of it
-    would wait for it all that time. A node that is not registered, or about to stop, names another.
+    Every node carries out these requests. The real controller may be down for some seconds before this is noticed, and clients would wait for it all
+    that time. A node that is not registered, or is about to stop, names another.
     """
     broker, nodes = context.broker, context.broker.cluster.nodes.nodes
     staying = [node.node_id for node in nodes.values() if _serves_kafka(broker, node) and not node.shutting_down]
@@ -81,13 +81,13 @@ def offline_of(context: RequestContext, replicas: Sequence[int]) -> list[int]:
 
 
 def leader_of(context: RequestContext, record: PartitionRecord) -> int:
-    """The leader that clients are shown: none when its node is not up, or they cannot reach it."""
+    """The leader in answers to clients: none if its node is down, or clients cannot reach it."""
     node = context.broker.cluster.nodes.nodes.get(NodeId(record.leader))
     return record.leader if node is not None and _serves_kafka(context.broker, node) else NO_LEADER
 
 
 def current_leader(broker: Broker, reason: Reason, topic: str | bytes, index: int) -> CurrentLeader | None:
-    """The leader of a partition that was refused here; None when that is not the reason, or no leader is known."""
+    """The leader of a partition, if this node refused a request because another node leads it; None if the leader is not known."""
     if reason not in _ELSEWHERE:
         return None
     found = broker.topics.get(topic) if isinstance(topic, str) else broker.topics.get_by_id(UUID(bytes=topic))

@@ -1,7 +1,7 @@
-"""Requests that ask for many things: a portion at a time, so that other clients are served in between.
+"""Requests with many items, which are processed a portion at a time, so that other clients are served in between.
 
-What is asked for together may cost seconds, within every bound on the size of a request. The event loop is held for some milliseconds of it at most, however many
-such requests there are: one of them continues in each round of the loop, the others wait in a queue. The connection waits for its answer, as it does for every other.
+Such a request may take seconds, although its size is bounded. It holds the event loop for a few milliseconds at a time, however many
+such requests there are: one of them continues in each round of the loop, and the others wait in a queue. The connection waits for its answer as usual.
 """
 
 import asyncio
@@ -12,11 +12,11 @@ from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
 AT_ONCE_MAX: Final = 64
-"""So few are done without a look at the time."""
+"""The number of items that are processed without a look at the time."""
 TURN_SECONDS: Final = 0.005
-"""So long the requests that ask for much may hold the event loop at a time, all of them together."""
+"""How long all requests with many items together may hold the event loop at a time."""
 AT_A_TIME_MAX: Final = 128
-"""Of those that wait for something, so many of one request wait together: one commit of the metadata store takes as many."""
+"""The maximum number of items of one request that wait at the same time: one commit of the metadata store takes as many."""
 
 Asked = TypeVar("Asked")
 Found = TypeVar("Found")
@@ -33,7 +33,7 @@ class _TurnQueue:
         self._until = 0.0
 
     def begin(self) -> float:
-        """When the turn of a request that begins now ends: those that came together share one turn, and none is overtaken."""
+        """The end of the turn of a request that begins now. Requests that begin together share a turn, and do not overtake others."""
         if self._waiting:
             return 0.0
         now = perf_counter()
@@ -42,7 +42,7 @@ class _TurnQueue:
         return self._until
 
     async def next_turn(self) -> float:
-        """Wait for it; until when it lasts."""
+        """Wait for the next turn; returns its end."""
         loop = asyncio.get_running_loop()
         place: asyncio.Future[None] = loop.create_future()
         self._waiting.append(place)
@@ -54,7 +54,7 @@ class _TurnQueue:
         return self._until
 
     def _move(self) -> None:
-        """Once in a round of the loop: the first continues, unless its connection is gone."""
+        """Continue the first request whose connection still exists; called once in each round of the loop."""
         while self._waiting:
             place = self._waiting.popleft()
             if not place.done():
@@ -82,7 +82,7 @@ class Turns:
         self._until = queue.begin()
 
     async def pause_if_long(self) -> None:
-        """Let others have their turn, if this one was long."""
+        """Let others have their turn if this one is over."""
         if perf_counter() > self._until:
             self._until = await self._queue.next_turn()
 

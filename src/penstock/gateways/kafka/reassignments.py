@@ -10,7 +10,7 @@ from penstock.gateways.kafka.portions import Turns, at_a_time
 from penstock.operations.cluster import ElectLeader, ReassignPartition
 
 AT_A_TIME_MAX: Final = 64
-"""Changes of one request that wait for the metadata store at the same time."""
+"""The maximum number of changes of one request that wait for the metadata store at the same time."""
 
 Change = TypeVar("Change", ElectLeader, ReassignPartition)
 Result = TypeVar("Result")
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 async def change_each(
     changes: Sequence[Change], context: RequestContext, timeout_ms: int
 ) -> list[tuple[Change, PenstockError | None]]:
-    """Make each change; the results are in the same order, and a timeout for what was not done within the client's time."""
+    """Make each change; the refusals are in the same order. What is not done within the client's timeout is refused, too."""
     deadline = asyncio.get_running_loop().time() + max(timeout_ms, 0) / 1000
 
     async def one(change: Change) -> tuple[Change, PenstockError | None]:
@@ -27,7 +27,7 @@ async def change_each(
             async with asyncio.timeout_at(deadline):
                 await context.do(change)
         except PenstockError as error:
-            # Many may be kept until the answer is whole: without all that was on the stack when they were raised.
+            # Many errors may be kept until the answer is complete: drop their tracebacks.
             return change, error.with_traceback(None)
         except TimeoutError:
             return change, PenstockError(
@@ -50,7 +50,7 @@ async def by_topics(
     context: RequestContext,
     result: Callable[[int, int, str | None], Result],
 ) -> dict[str, list[Result]]:
-    """What to answer for each partition (its index, a code and a text), by topic."""
+    """The results by topic, each made of a partition, an error code and a text."""
     found: dict[str, list[Result]] = {}
     turns = Turns()
     for change, error in done:

@@ -1,11 +1,10 @@
-"""What consumers of a classic group tell each other through the broker: subscriptions and assignments.
+"""Subscriptions and assignments, which consumers of a classic group send each other through the broker.
 
-The broker passes these bytes on unread. It opens them only to answer a question about a group (which topics it is
-subscribed to, who holds which partition), so a decoder that fails must never fail the group: the caller catches
-`ProtocolViolation` and goes without.
+The broker decodes them only to describe a group (which topics it is subscribed to, which member has which partition),
+so a decoder that fails must never fail the group: the caller catches `ProtocolViolation` and continues without.
 
-Both start with a two-byte version. Newer versions only add fields at the end, so one that is newer than we know is
-read as the newest we know, as Kafka's own clients do.
+Both start with a two-byte version. Newer versions only add fields at the end, so an unknown newer version is read as
+the newest known one, as Kafka's own clients do.
 """
 
 import struct
@@ -30,7 +29,7 @@ class TopicPartitions(msgspec.Struct, frozen=True):
 
 
 class Subscription(msgspec.Struct, frozen=True):
-    """What a member wants: sent in JoinGroup."""
+    """The topics that a member wants: sent in JoinGroup."""
 
     topics: list[str]
     user_data: bytes | None = None
@@ -40,7 +39,7 @@ class Subscription(msgspec.Struct, frozen=True):
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """What a member gets: sent by the leader in SyncGroup."""
+    """The partitions that a member gets: sent by the leader in SyncGroup."""
 
     assigned_partitions: list[TopicPartitions]
     user_data: bytes | None = None
@@ -98,7 +97,7 @@ def encode_assignment(assignment: Assignment, version: int) -> bytes:
 def _read_version(buf: Buffer) -> tuple[int, int]:
     version, pos = fields.read_i16(buf, 0)
     if version < 0:
-        raise ProtocolViolation(f"version {version} of the consumer protocol does not exist")
+        raise ProtocolViolation(f"The consumer protocol has no version {version}")
     return min(version, VERSION_MAX), pos
 
 

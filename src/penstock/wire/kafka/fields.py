@@ -15,7 +15,7 @@ from penstock.wire.errors import ProtocolViolation
 def _take(buf: Buffer, pos: int, size: int) -> tuple[bytes, int]:
     stop = pos + size
     if stop > len(buf):
-        raise ProtocolViolation(f"a field of {size} bytes starts {len(buf) - pos} bytes before the end")
+        raise ProtocolViolation(f"A field of {size} bytes starts {len(buf) - pos} bytes before the end")
     return bytes(buf[pos:stop]), stop
 
 
@@ -46,14 +46,14 @@ def read_nullable_string(buf: Buffer, pos: int) -> tuple[str | None, int]:
     try:
         return data.decode(), pos
     except UnicodeDecodeError as error:
-        raise ProtocolViolation(f"a string is not UTF-8: {error.reason}") from None
+        raise ProtocolViolation(f"A string is not UTF-8: {error.reason}") from None
 
 
 def read_string(buf: Buffer, pos: int) -> tuple[str, int]:
     """A string that may not be null."""
     value, pos = read_nullable_string(buf, pos)
     if value is None:
-        raise ProtocolViolation("a string must not be null")
+        raise ProtocolViolation("A string must not be null")
     return value, pos
 
 
@@ -67,7 +67,7 @@ def read_bytes(buf: Buffer, pos: int) -> tuple[bytes, int]:
     """Bytes that may not be null."""
     value, pos = read_nullable_bytes(buf, pos)
     if value is None:
-        raise ProtocolViolation("bytes must not be null")
+        raise ProtocolViolation("A byte field must not be null")
     return value, pos
 
 
@@ -75,7 +75,7 @@ def read_count(buf: Buffer, pos: int, element_bytes_min: int) -> tuple[int, int]
     """An array's count, refused unless that many of the smallest possible elements fit into the bytes left."""
     count, pos = read_i32(buf, pos)
     if count < 0 or count * element_bytes_min > len(buf) - pos:
-        raise ProtocolViolation(f"an array declares {count} elements, but {len(buf) - pos} bytes are left")
+        raise ProtocolViolation(f"An array declares {count} elements, but {len(buf) - pos} bytes are left")
     return count, pos
 
 

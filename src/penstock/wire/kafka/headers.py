@@ -1,7 +1,7 @@
 """Request and response headers, and the frame: a four-byte length, a header, a body.
 
 Header versions follow from the API and its version: flexible requests have header 2 and flexible responses header 1,
-the others 1 and 0. One exception holds for ever: an ApiVersions response has header 0, because the client that reads
+the others 1 and 0. There is one exception: an ApiVersions response has header 0, because the client that reads
 it does not yet know what the broker speaks. And `client_id` is never compact, not even in header 2.
 """
 
@@ -24,7 +24,7 @@ _pack_response_v1: Final = Struct(">iiB").pack
 
 
 class RequestHeader(msgspec.Struct, gc=False):
-    """What stands before every request body. `api_key` may be one that we do not know."""
+    """Precedes every request body. The codec may not know the `api_key`."""
 
     api_key: int
     api_version: int
@@ -51,9 +51,9 @@ def decode_request_header(buf: Buffer, pos: int = 0) -> tuple[RequestHeader, int
             if tags:
                 pos = skip_tags(buf, pos, tags)
     except DECODE_ERRORS as error:
-        raise malformed("request header", error) from None
+        raise malformed("RequestHeader", error) from None
     if pos > len(buf):
-        raise truncated("request header")
+        raise truncated("RequestHeader")
     return RequestHeader(api_key, api_version, correlation_id, client_id), pos
 
 
@@ -68,9 +68,9 @@ def decode_response_header(buf: Buffer, pos: int, header_version: int) -> tuple[
             if tags:
                 pos = skip_tags(buf, pos, tags)
     except DECODE_ERRORS as error:
-        raise malformed("response header", error) from None
+        raise malformed("ResponseHeader", error) from None
     if pos > len(buf):
-        raise truncated("response header")
+        raise truncated("ResponseHeader")
     return correlation_id, pos
 
 
@@ -108,5 +108,5 @@ def decode_frame_size(buf: Buffer, pos: int, frame_bytes_max: int) -> int:
     """Read a frame's length prefix and refuse one that is negative or over the limit of this connection."""
     (size,) = _unpack_i32(buf, pos)
     if not 0 <= size <= frame_bytes_max:
-        raise ProtocolViolation(f"a frame declares {size} bytes; at most {frame_bytes_max} are accepted")
+        raise ProtocolViolation(f"A frame declares {size} bytes; at most {frame_bytes_max} are accepted")
     return int(size)

@@ -35,12 +35,12 @@ _pack_compact_i32s: Final = tuple(struct.Struct(f">B{n}i").pack for n in range(_
 
 def malformed(what: str, error: Exception) -> ProtocolViolation:
     """Name the message that could not be read; the Python error says whether it was cut short or not UTF-8."""
-    return ProtocolViolation(f"malformed {what}: {type(error).__name__}: {error}")
+    return ProtocolViolation(f"Malformed {what}: {type(error).__name__}: {error}")
 
 
 def truncated(what: str) -> ProtocolViolation:
     """A length in the message points past its end."""
-    return ProtocolViolation(f"truncated {what}: a length points past the end of the message")
+    return ProtocolViolation(f"Truncated {what}: a length points past the end of the message")
 
 
 def null_refused(field: str) -> ProtocolViolation:
@@ -55,7 +55,7 @@ def count_refused(field: str, count: int, bytes_left: int) -> ProtocolViolation:
 
 def tag_refused(field: str) -> ProtocolViolation:
     """A tagged field whose announced size is not the size of its content."""
-    return ProtocolViolation(f"a tagged field of {field} does not match its size")
+    return ProtocolViolation(f"A tagged field of {field} does not match its size")
 
 
 def marker_refused(field: str) -> ProtocolViolation:
@@ -75,7 +75,7 @@ def uvarint_rest(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
                 break
             return value, at + 1
         shift += 7
-    raise ProtocolViolation("a varint is longer than 32 bits")
+    raise ProtocolViolation("A varint is longer than 32 bits")
 
 
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:

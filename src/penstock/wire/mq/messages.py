@@ -1,11 +1,11 @@
-"""``Message`` and ``MessageFrame`` by hand: a subscriber gets many of them, and this takes a third of the time that the generated code takes.
+"""Hand-written encoders for ``Message`` and ``MessageFrame``: a subscriber gets many of them, and these take a third of the time of the generated code.
 
-What is written is what the generated code would write, byte for byte (a test holds it): fields in the order of their numbers, and
-none that has its default value.
+The output is the same as that of the generated code, byte for byte (a test checks it): fields in the order of their numbers,
+without those that have their default value.
 
-A header's value is bytes in a record and a string in the API. What is UTF-8 is given as it is; what is not is given as base64,
-and its name stands in ``base64_headers``. A null value is the empty string. Of headers with the same name, which Kafka's
-clients may send, the API has room for the last one.
+A header's value is bytes in a record and a string in the API. A value that is not UTF-8 is encoded as base64, and its name is
+listed in ``base64_headers``. A null value is the empty string. Of several headers with the same name, which Kafka's clients may
+send, the API has the last one.
 """
 
 from base64 import b64encode

@@ -64,7 +64,7 @@ def partition_of(context: RequestContext, topic: ProduceRequestTopic, index: int
         authorise_lane(context.broker, context.caller, Action.WRITE, partition.topic.name)
     if partition.topic.internal and not partition.is_staging:
         raise PenstockError(
-            Reason.INVALID_TOPIC, f"{partition.topic.name} is the broker's own: produce to another topic"
+            Reason.INVALID_TOPIC, f"{partition.topic.name} is an internal topic. Produce to another topic"
         )
     return partition
 
@@ -154,7 +154,7 @@ class _Produce:
                 try:
                     partition = partition_of(self._context, topic, asked.index)
                     if asked.records is None:
-                        raise PenstockError(Reason.INVALID_RECORD, "no records came for this partition")
+                        raise PenstockError(Reason.INVALID_RECORD, "The request has no records for this partition")
                     assert not isinstance(asked.records, bytes)
                     if self._request.acks == -1:
                         partition.check_in_sync(asked.records)
@@ -181,9 +181,11 @@ class _Produce:
     def _refusal(self) -> PenstockError | None:
         """Why nothing of the request is done."""
         if self._context.version < _BATCHES_FROM:
-            return PenstockError(Reason.UNSUPPORTED_VERSION, "use a client that speaks produce version 3 or newer")
+            return PenstockError(
+                Reason.UNSUPPORTED_VERSION, "This broker requires Produce version 3 or newer. Update the client"
+            )
         if self._request.transactional_id is not None:
-            text = "transactions are not supported; produce without transactional.id"
+            text = "Transactions are not supported. Produce without transactional.id"
             return PenstockError(Reason.TRANSACTIONS_NOT_SUPPORTED, text)
         if self._request.acks not in (-1, 0, 1):
             return PenstockError(Reason.INVALID_REQUIRED_ACKS)

@@ -338,7 +338,7 @@ def _diverging(partition: Replica, wanted: FetchedPartition) -> FetchResponseDiv
 def _closer_replica(broker: Broker, partition: Partition, rack: str, offset: int) -> int | None:
     """The follower that a client in ``rack`` should read this from; None when it is best served here.
 
-    It is in sync, up, to stay, and has what is asked for. The leader chooses anew at every request (KIP-392).
+    It is in sync, up, to stay, and has what is asked for. The leader chooses again for each request (KIP-392).
     """
     cluster, in_sync = broker.cluster, partition.in_sync
     if offset < partition.log.start_offset:
@@ -369,6 +369,6 @@ def _local_copy(broker: Broker, topic: TopicKey, index: int) -> Replica:
     if broker.node_id not in topics.partition(found, index).in_sync:
         raise PenstockError(
             Reason.NOT_LEADER_OR_FOLLOWER,
-            f"{found.name}/{index} is not in sync on node {broker.node_id}; ask its leader.",
+            f"{found.name}/{index} is not in sync on node {broker.node_id}; fetch from its leader",
         )
     return replica

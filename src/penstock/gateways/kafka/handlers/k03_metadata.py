@@ -78,7 +78,7 @@ async def _find(asked: MetadataRequestTopic, request: MetadataRequest, context: 
         context.answer(FindTopic(topic.name))
         return topic
     if asked.name is None:
-        raise PenstockError(Reason.INVALID_REQUEST, "Request a topic either by its name or by its id.")
+        raise PenstockError(Reason.INVALID_REQUEST, "Request a topic either by its name or by its id")
     try:
         context.answer(FindTopic(asked.name))
     except PenstockError as error:

@@ -80,7 +80,7 @@ async def _much(groups: list[OffsetFetchRequestGroup], context: RequestContext) 
 
 
 def _pieces(group: OffsetFetchRequestGroup) -> Iterator[OffsetFetchRequestGroup]:
-    """The same question in several. A topic of which very much is asked stands more than once in the answer."""
+    """The same question in several. A topic with very many partitions appears more than once in the answer."""
     for topic in group.topics or ():
         for first in range(0, max(len(topic.partition_indexes), 1), PARTITIONS_A_PIECE):
             indexes = topic.partition_indexes[first : first + PARTITIONS_A_PIECE]

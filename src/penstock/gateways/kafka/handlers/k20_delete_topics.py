@@ -35,7 +35,7 @@ async def _delete(asked: DeleteTopicsRequestTopic, context: RequestContext) -> D
     name, topic_id = asked.name, asked.topic_id
     try:
         if (name is None) == (topic_id == UUID_ZERO):
-            raise PenstockError(Reason.INVALID_REQUEST, "A topic must be named either by its name or by its id.")
+            raise PenstockError(Reason.INVALID_REQUEST, "Request the topic either by its name or by its id")
         found = topics.require_id(UUID(bytes=topic_id)) if name is None else topics.get(name)
         deleted = await _delete_named(name or "" if found is None else found.name, context)
     except PenstockError as error:

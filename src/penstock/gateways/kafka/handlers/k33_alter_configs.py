@@ -1,4 +1,4 @@
-"""AlterConfigs (API key 33): all configs of a topic, broker or group anew; what is not named goes back to its default.
+"""AlterConfigs (API key 33): replace all configs of a topic, broker or group; the others return to their defaults.
 
 Clients should prefer IncrementalAlterConfigs. Version 2 is flexible; nothing else changed.
 """
