@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 
 from penstock.operations.catalogue import CATALOGUE
-from penstock.operations.operation import Asked
+from penstock.operations.operation import AnyOperation
 
 _PLAIN: dict[Any, Any] = {str: "x", int: 1, float: 1.5, bool: True, bytes: b"x", UUID: UUID(int=1)}
 
@@ -37,6 +37,6 @@ def sample(kind: Any) -> Any:
     return kind(**{field.name: sample(field.type) for field in msgspec.structs.fields(kind)})
 
 
-def every_operation() -> list[Asked[Any]]:
+def every_operation() -> list[AnyOperation[Any]]:
     """One of each."""
     return [sample(kind) for kind in CATALOGUE.values()]

@@ -17,11 +17,11 @@ from penstock.cluster.links import Identity, Link
 from penstock.core.access import Caller
 from penstock.core.broker import Broker
 from penstock.core.operations.door import ELSEWHERE, unexpected
-from penstock.core.operations.handling import MERGES, Cancel, Done, Flow, OnEnd, OnItems
+from penstock.core.operations.handling import MERGES, Cancel, Done, OnEnd, OnItems, OpenStream
 from penstock.core.operations.owners import owner_of, topic_of
 from penstock.errors import PenstockError, Reason
 from penstock.operations.catalogue import result_decoder
-from penstock.operations.operation import Asked, Operation, OwnerKind, Repeat, Stream
+from penstock.operations.operation import AnyOperation, Operation, OwnerKind, Repeat, Stream
 from penstock.types import Buffer, NodeId
 from penstock.wire.errors import ProtocolViolation
 from penstock.wire.peers import (
@@ -86,7 +86,7 @@ class OperationRouter:
 
     # One result.
 
-    def is_here(self, asked: Asked[Any]) -> bool:
+    def is_here(self, asked: AnyOperation[Any]) -> bool:
         """Whether this node owns the operation, as far as it knows."""
         if asked.belongs_to.kind is OwnerKind.EVERY:
             return False
@@ -189,10 +189,10 @@ class OperationRouter:
 
     # Streams.
 
-    async def open(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> Flow:
+    async def open(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> OpenStream:
         """A stream from whichever node owns it."""
 
-        async def opened() -> Flow:
+        async def opened() -> OpenStream:
             search = _Search(self._broker, stream, STREAM_TRY_SECONDS)
             while True:
                 is_remote = False
@@ -210,7 +210,7 @@ class OperationRouter:
 
     async def _open_at(
         self, node: NodeId, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd
-    ) -> Flow:
+    ) -> OpenStream:
         flow = _RemoteFlow(await self._connected(node), node, stream, caller, on_items, on_end)
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
@@ -225,7 +225,7 @@ class OperationRouter:
 
     # Topics that this node does not know yet.
 
-    async def _knowing_the_topic(self, asked: Asked[Any], run: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    async def _knowing_the_topic(self, asked: AnyOperation[Any], run: Callable[[], Coroutine[Any, Any, R]]) -> R:
         try:
             return await run()
         except PenstockError as error:
@@ -289,7 +289,7 @@ class OperationRouter:
 class _Search:
     """How long it is looked for a node that carries an operation out."""
 
-    def __init__(self, broker: Broker, asked: Asked[Any], seconds: float) -> None:
+    def __init__(self, broker: Broker, asked: AnyOperation[Any], seconds: float) -> None:
         self._broker = broker
         self._asked = asked
         self._seconds = seconds
@@ -394,7 +394,7 @@ class _RemoteFlow:
             self.opened.set_exception(error)
 
 
-def _request(asked: Asked[Any], caller: Caller) -> list[Buffer]:
+def _request(asked: AnyOperation[Any], caller: Caller) -> list[Buffer]:
     head = DoHead(type(asked).__name__, caller.principal, caller.gateway.value, caller.client)
     return encode_peer_request(head, msgspec.msgpack.encode(asked))
 
@@ -424,7 +424,7 @@ def _failed(future: "asyncio.Future[OperationAnswer]", error: PenstockError) -> 
         future.exception()
 
 
-def _decoded(node: NodeId, asked: Asked[Any], answer: OperationAnswer) -> Any:  # noqa: ANN401  the result of any operation
+def _decoded(node: NodeId, asked: AnyOperation[Any], answer: OperationAnswer) -> Any:  # noqa: ANN401  the result of any operation
     try:
         return result_decoder(type(asked)).decode(answer.result)
     except msgspec.MsgspecError as error:

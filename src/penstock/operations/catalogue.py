@@ -11,19 +11,21 @@ from typing import Any, Final
 import msgspec
 
 from penstock.operations import cluster, configs, dead_letters, groups, queues, records, sinks, topics
-from penstock.operations.operation import Asked, Operation, Stream, result_type
+from penstock.operations.operation import AnyOperation, Operation, Stream, result_type
 
 _MODULES: Final = (topics, configs, records, groups, queues, dead_letters, sinks, cluster)
 
 
-def _found() -> Iterator[type[Asked[Any]]]:
+def _found() -> Iterator[type[AnyOperation[Any]]]:
     for module in _MODULES:
         for found in vars(module).values():
-            if isinstance(found, type) and issubclass(found, Asked) and found not in (Operation, Stream):
+            if isinstance(found, type) and issubclass(found, AnyOperation) and found not in (Operation, Stream):
                 yield found
 
 
-CATALOGUE: Final[Mapping[str, type[Asked[Any]]]] = MappingProxyType({found.__name__: found for found in _found()})
+CATALOGUE: Final[Mapping[str, type[AnyOperation[Any]]]] = MappingProxyType(
+    {found.__name__: found for found in _found()}
+)
 
 
 @cache
@@ -34,7 +36,7 @@ def operation_decoder(name: str) -> msgspec.msgpack.Decoder[Any] | None:
 
 
 @cache
-def result_decoder(asked: type[Asked[Any]]) -> msgspec.msgpack.Decoder[Any]:
+def result_decoder(asked: type[AnyOperation[Any]]) -> msgspec.msgpack.Decoder[Any]:
     """What reads an operation's result, or the items of a stream."""
     kind = result_type(asked)
     return msgspec.msgpack.Decoder(list[kind] if issubclass(asked, Stream) else kind)  # type: ignore[valid-type]  # known when it runs

@@ -171,14 +171,14 @@ class LeaveGroup(Operation[None], frozen=True):
     belongs_to = coordinator()
 
 
-class Assignment(msgspec.Struct, frozen=True):
+class MemberAssignment(msgspec.Struct, frozen=True):
     """The partitions of a member, with the offset that the group has committed in each, if any."""
 
     partitions: tuple[int, ...]
     offsets: dict[int, int] = msgspec.field(default_factory=dict)
 
 
-class Membership(Stream[Assignment], frozen=True):
+class Membership(Stream[MemberAssignment], frozen=True):
     """Be a member of a group for as long as the stream is open. An item is sent at once and whenever the partitions change.
 
     A newer stream with the same consumer id takes the place of this one, which ends with FENCED_INSTANCE_ID.

@@ -134,7 +134,7 @@ class Repeat(Enum):
     """Whatever became of the first try: doing it twice is the same as doing it once."""
 
 
-class Asked(msgspec.Struct, Generic[R_co], frozen=True):
+class AnyOperation(msgspec.Struct, Generic[R_co], frozen=True):
     """Common to operations and streams."""
 
     rights: ClassVar[tuple[Right, ...]]
@@ -146,17 +146,17 @@ class Asked(msgspec.Struct, Generic[R_co], frozen=True):
         return 0
 
 
-class Operation(Asked[R_co], Generic[R_co], frozen=True):
+class Operation(AnyOperation[R_co], Generic[R_co], frozen=True):
     """Has one result."""
 
 
-class Stream(Asked[R_co], Generic[R_co], frozen=True):
+class Stream(AnyOperation[R_co], Generic[R_co], frozen=True):
     """Has any number of items, which its caller asks for by credit."""
 
     credit: int
     """How many items may be sent before the caller grants more."""
 
 
-def result_type(asked: type[Asked[Any]]) -> Any:  # noqa: ANN401  any type
+def result_type(asked: type[AnyOperation[Any]]) -> Any:  # noqa: ANN401  any type
     """The type of an operation's result, or of a stream's items."""
     return get_args(asked.__orig_bases__[0])[0]  # type: ignore[attr-defined]  # typing sets it on every subscripted class

@@ -211,7 +211,7 @@ class OperationAnswer(msgspec.Struct, frozen=True, array_like=True):
     """The bound that a full backlog has reached."""
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True):
+class PeerAnswer(msgspec.Struct, frozen=True, array_like=True):
     """Offsets (or the numbers of a partition's status), or a refusal: the name of a reason, and a text."""
 
     numbers: list[int] = []
@@ -273,13 +273,13 @@ def decode_peer_request(api: int, body: memoryview) -> tuple[Head, bytearray]:
 def encode_answer(numbers: list[int] | PenstockError) -> bytes:
     """The body of an answer."""
     if isinstance(numbers, PenstockError):
-        return msgspec.msgpack.encode(Answer(reason=numbers.reason.name, text=numbers.text))
-    return msgspec.msgpack.encode(Answer(numbers))
+        return msgspec.msgpack.encode(PeerAnswer(reason=numbers.reason.name, text=numbers.text))
+    return msgspec.msgpack.encode(PeerAnswer(numbers))
 
 
 def decode_answer(body: memoryview) -> list[int] | PenstockError:
     """The numbers or the refusal; a reason that only a newer node knows becomes LINK_LOST, because it says nothing here."""
-    answer = _decode(body, Answer)
+    answer = _decode(body, PeerAnswer)
     if not answer.reason:
         return answer.numbers
     return PenstockError(Reason.__members__.get(answer.reason, Reason.LINK_LOST), answer.text)

@@ -7,23 +7,23 @@ import msgspec
 import pytest
 
 from penstock.core.operations import door
-from penstock.core.operations.handling import HANDLERS, MERGES, Kind
+from penstock.core.operations.handling import HANDLERS, MERGES, HandlerKind
 from penstock.errors import Reason
 from penstock.operations import catalogue
 from penstock.operations.catalogue import CATALOGUE, operation_decoder, result_decoder
-from penstock.operations.operation import Action, Asked, OwnerKind, Resource, Stream, result_type
+from penstock.operations.operation import Action, AnyOperation, OwnerKind, Resource, Stream, result_type
 from tests.support.operations import every_operation, sample
 
 KINDS = list(CATALOGUE.values())
 NAMED = frozenset({Resource.TOPIC, Resource.GROUP, Resource.SINK, Resource.DEAD_LETTERS})
 
 
-def fields_of(kind: type[Asked[Any]]) -> set[str]:
+def fields_of(kind: type[AnyOperation[Any]]) -> set[str]:
     return {field.name for field in msgspec.structs.fields(kind)}
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=list(CATALOGUE))
-def test_an_operation_says_which_actions_on_which_resources_it_needs(kind: type[Asked[Any]]) -> None:
+def test_an_operation_says_which_actions_on_which_resources_it_needs(kind: type[AnyOperation[Any]]) -> None:
     assert kind.rights, f"{kind.__name__} needs no right, so anybody may ask for it"
     for right in kind.rights:
         assert isinstance(right.action, Action)
@@ -33,7 +33,7 @@ def test_an_operation_says_which_actions_on_which_resources_it_needs(kind: type[
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=list(CATALOGUE))
-def test_a_right_on_each_item_is_of_an_operation_with_a_result_for_each_item(kind: type[Asked[Any]]) -> None:
+def test_a_right_on_each_item_is_of_an_operation_with_a_result_for_each_item(kind: type[AnyOperation[Any]]) -> None:
     each = [right for right in kind.rights if right.each]
     assert len(each) <= 1
     for right in each:
@@ -47,13 +47,13 @@ def test_a_right_on_each_item_is_of_an_operation_with_a_result_for_each_item(kin
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=list(CATALOGUE))
-def test_the_owner_of_an_operation_follows_from_its_fields(kind: type[Asked[Any]]) -> None:
+def test_the_owner_of_an_operation_follows_from_its_fields(kind: type[AnyOperation[Any]]) -> None:
     assert set(kind.belongs_to.fields) <= fields_of(kind)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=list(CATALOGUE))
-def test_an_operation_has_a_handler_of_its_kind(kind: type[Asked[Any]]) -> None:
-    assert (HANDLERS[kind].kind is Kind.STREAMS) == issubclass(kind, Stream)
+def test_an_operation_has_a_handler_of_its_kind(kind: type[AnyOperation[Any]]) -> None:
+    assert (HANDLERS[kind].kind is HandlerKind.STREAMS) == issubclass(kind, Stream)
     assert (kind in MERGES) == (kind.belongs_to.kind is OwnerKind.EVERY)
 
 
@@ -75,14 +75,14 @@ def test_there_is_no_handler_for_anything_else() -> None:
 
 
 @pytest.mark.parametrize("asked", every_operation(), ids=list(CATALOGUE))
-def test_an_operation_is_the_same_after_the_way_to_another_node(asked: Asked[Any]) -> None:
+def test_an_operation_is_the_same_after_the_way_to_another_node(asked: AnyOperation[Any]) -> None:
     decoder = operation_decoder(type(asked).__name__)
     assert decoder is not None
     assert decoder.decode(msgspec.msgpack.encode(asked)) == asked
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=list(CATALOGUE))
-def test_a_result_is_read_as_what_it_was(kind: type[Asked[Any]]) -> None:
+def test_a_result_is_read_as_what_it_was(kind: type[AnyOperation[Any]]) -> None:
     decoder = result_decoder(kind)
     assert decoder is result_decoder(kind)
     if result_type(kind) is None:

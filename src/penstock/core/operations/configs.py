@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from penstock.core.access import Caller
-from penstock.core.dynamic_configs import Resource, ResourceKind
+from penstock.core.dynamic_configs import ConfigResource, ResourceKind
 from penstock.core.groups.configs import check_group_name
 from penstock.core.operations.handling import answers, works
 from penstock.core.operations.rights import may_describe_group, may_describe_topic
@@ -63,13 +63,13 @@ def list_configured_resources(
     )
 
 
-def _resource(asked: configs.DescribeConfigs | configs.AlterConfigs | configs.ReplaceConfigs) -> Resource:
+def _resource(asked: configs.DescribeConfigs | configs.AlterConfigs | configs.ReplaceConfigs) -> ConfigResource:
     if asked.group is not None:
         check_group_name(asked.group)
-        return Resource(ResourceKind.GROUP, asked.group)
+        return ConfigResource(ResourceKind.GROUP, asked.group)
     if asked.node is None:
         raise PenstockError(Reason.INVALID_REQUEST, "The request names neither a topic, a group nor a node")
-    return Resource(ResourceKind.BROKER, asked.node)
+    return ConfigResource(ResourceKind.BROKER, asked.node)
 
 
 def _changes(asked: configs.AlterConfigs) -> list[ConfigChange]:
@@ -88,7 +88,7 @@ def _check_topic(name: str) -> None:
         raise PenstockError(Reason.INVALID_TOPIC, f"{name} belongs to a sink: its configs cannot be changed.")
 
 
-def _check_node(broker: "Broker", resource: Resource) -> None:
+def _check_node(broker: "Broker", resource: ConfigResource) -> None:
     """Nodes are known that are up, or have replicas: what was set on a node that is down can be deleted."""
     name = resource.name
     if resource.kind is not ResourceKind.BROKER or name in (configs.ALL_NODES, str(broker.node_id)):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.core.access import Caller
-from penstock.core.operations.handling import Cancel, Done, Flow, OnEnd, OnItems, answers, begins, streams
+from penstock.core.operations.handling import Cancel, Done, OnEnd, OnItems, OpenStream, answers, begins, streams
 from penstock.core.operations.rights import may_describe_topic
 from penstock.errors import PenstockError
 from penstock.operations import dead_letters
@@ -76,7 +76,7 @@ class _Job:
 @streams(dead_letters.Redrive)
 def redrive(
     broker: "Broker", asked: dead_letters.Redrive, caller: Caller, on_items: OnItems[Progress], on_end: OnEnd
-) -> Flow:
+) -> OpenStream:
     """Move them, at a rate."""
     job = _Job(on_items, on_end)
     job.cancel = broker.dead_letters.redrive(caller, asked, job.progressed, job.finished)
@@ -84,7 +84,9 @@ def redrive(
 
 
 @streams(dead_letters.Purge)
-def purge(broker: "Broker", asked: dead_letters.Purge, _: Caller, on_items: OnItems[Progress], on_end: OnEnd) -> Flow:
+def purge(
+    broker: "Broker", asked: dead_letters.Purge, _: Caller, on_items: OnItems[Progress], on_end: OnEnd
+) -> OpenStream:
     """Finish them."""
     job = _Job(on_items, on_end)
     job.cancel = broker.dead_letters.purge(asked, job.progressed, job.finished)

@@ -20,11 +20,11 @@ from penstock.core.operations import (  # noqa: F401  each declares its handlers
     sinks,
     topics,
 )
-from penstock.core.operations.handling import BEGINNERS, HANDLERS, Cancel, Done, Flow, Kind, OnEnd, OnItems
+from penstock.core.operations.handling import BEGINNERS, HANDLERS, Cancel, Done, HandlerKind, OnEnd, OnItems, OpenStream
 from penstock.core.operations.memberships import OpenMembership
 from penstock.core.operations.rights import PartlyRefused, authorise
 from penstock.errors import PenstockError, Reason
-from penstock.operations.operation import Asked, Operation, Stream
+from penstock.operations.operation import AnyOperation, Operation, Stream
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
@@ -43,7 +43,7 @@ ELSEWHERE: Final = frozenset(
 """Reasons by which another node may own the operation by now, or this one in a moment."""
 
 
-_LABELS: Final[dict[tuple[type[Asked[Any]], str], tuple[str, str]]] = {}
+_LABELS: Final[dict[tuple[type[AnyOperation[Any]], str], tuple[str, str]]] = {}
 
 
 def unexpected(broker: "Broker", operation: Operation[Any], error: Exception) -> PenstockError:
@@ -56,7 +56,7 @@ def unexpected(broker: "Broker", operation: Operation[Any], error: Exception) ->
 class Router(Protocol):
     """Carries operations out wherever they belong; ``cluster/router.py`` is the real one. They are authorised already."""
 
-    def is_here(self, asked: Asked[Any]) -> bool:
+    def is_here(self, asked: AnyOperation[Any]) -> bool:
         """Whether this node owns the operation, as far as it knows."""
         ...
 
@@ -68,7 +68,7 @@ class Router(Protocol):
         """The same in the background."""
         ...
 
-    async def open(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> Flow:
+    async def open(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> OpenStream:
         """A stream from whichever node owns it."""
         ...
 
@@ -120,7 +120,7 @@ class Door:
                     raise
         return router.begin(operation, caller, done)
 
-    async def open(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> Flow:
+    async def open(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> OpenStream:
         """An open stream; items come while its credit lasts. PenstockError when it cannot be opened."""
         self._admit(type(stream), stream, caller)
         router = self.router
@@ -140,7 +140,7 @@ class Door:
         kind = type(operation)
         partly = self._admit(kind, operation, caller)
         handler = HANDLERS[kind]
-        assert handler.kind is Kind.ANSWERS, kind
+        assert handler.kind is HandlerKind.ANSWERS, kind
         result: R
         if partly is None:
             result = handler.run(self._broker, operation, caller)
@@ -157,14 +157,14 @@ class Door:
         start = BEGINNERS.get(kind)
         return self._start(operation, caller, done) if start is None else start(self._broker, operation, caller, done)
 
-    def open_here(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> Flow:
+    def open_here(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> OpenStream:
         """As ``open``, if this node owns the stream."""
         self._admit(type(stream), stream, caller)
         return self.start(stream, caller, on_items, on_end)
 
     # Once it is admitted.
 
-    def _admit(self, kind: type[Asked[Any]], asked: Asked[Any], caller: Caller) -> PartlyRefused | None:
+    def _admit(self, kind: type[AnyOperation[Any]], asked: AnyOperation[Any], caller: Caller) -> PartlyRefused | None:
         broker = self._broker
         partly = None if broker.access.allows_all else authorise(broker, asked, caller)
         labels = _LABELS.get((kind, caller.gateway._value_))
@@ -177,10 +177,10 @@ class Door:
         """Carry out an admitted operation on this node."""
         handler = HANDLERS[type(operation)]
         result: R
-        if handler.kind is Kind.ANSWERS:
+        if handler.kind is HandlerKind.ANSWERS:
             result = handler.run(self._broker, operation, caller)
             return result
-        if handler.kind is Kind.WORKS:
+        if handler.kind is HandlerKind.WORKS:
             try:
                 result = await handler.run(self._broker, operation, caller)
             except PenstockError as error:
@@ -206,10 +206,10 @@ class Door:
 
     def _start(self, operation: Operation[R], caller: Caller, done: Done[R]) -> Cancel | None:
         handler = HANDLERS[type(operation)]
-        if handler.kind is Kind.BEGINS:
+        if handler.kind is HandlerKind.BEGINS:
             cancel: Cancel | None = handler.run(self._broker, operation, caller, done)
             return cancel
-        if handler.kind is Kind.ANSWERS:
+        if handler.kind is HandlerKind.ANSWERS:
             done(handler.run(self._broker, operation, caller))
         else:
             self._broker.background(self._work(operation, caller, done))
@@ -225,9 +225,9 @@ class Door:
         else:
             done(found)
 
-    def start(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> Flow:
+    def start(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> OpenStream:
         """Open an admitted stream on this node."""
-        flow: Flow = HANDLERS[type(stream)].run(self._broker, stream, caller, on_items, on_end)
+        flow: OpenStream = HANDLERS[type(stream)].run(self._broker, stream, caller, on_items, on_end)
         return flow
 
 

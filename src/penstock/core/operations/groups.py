@@ -9,15 +9,15 @@ from penstock.core.groups.requests import NOTHING_COMMITTED, CommittedOffset, Of
 from penstock.core.operations.handling import (
     Cancel,
     Done,
-    Flow,
     OnEnd,
     OnItems,
+    OpenStream,
     answers,
     awaited,
     begins,
     merges,
     streams,
-    told_reason,
+    with_reason,
     works,
 )
 from penstock.core.operations.memberships import OpenMembership
@@ -38,7 +38,7 @@ def commit_offset(broker: "Broker", asked: groups.CommitOffset, _: Caller, done:
     topic = broker.topics.require(asked.topic)
     broker.topics.partition(topic, asked.partition)
     item = OffsetToCommit(PartitionKey(topic.name, asked.partition), asked.offset)
-    broker.groups.commit_offset(GroupId(asked.group), item, told_reason(done))
+    broker.groups.commit_offset(GroupId(asked.group), item, with_reason(done))
     return None
 
 
@@ -149,9 +149,9 @@ def membership(
     broker: "Broker",
     asked: groups.Membership,
     caller: Caller,
-    on_items: OnItems[groups.Assignment],
+    on_items: OnItems[groups.MemberAssignment],
     on_end: OnEnd,
-) -> Flow:
+) -> OpenStream:
     """A member for as long as the stream is open."""
     return OpenMembership(broker, asked, caller, on_items, on_end)
 

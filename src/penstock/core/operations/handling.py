@@ -4,7 +4,7 @@
 * :func:`begins`: is given ``done`` and calls it exactly once, perhaps before it returns. If it raises, nothing was begun; a failure
   that is passed to ``done`` may have been carried out in part. It may return a function that cancels.
 * :func:`works`: a coroutine. A failure may have been carried out in part.
-* :func:`streams`: is given ``on_items`` and ``on_end``, and returns a :class:`Flow`. If it raises, nothing was begun.
+* :func:`streams`: is given ``on_items`` and ``on_end``, and returns a :class:`OpenStream`. If it raises, nothing was begun.
 """
 
 from asyncio import Future
@@ -13,7 +13,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from penstock.errors import PenstockError, Reason
-from penstock.operations.operation import Asked, Operation, Stream
+from penstock.operations.operation import AnyOperation, Operation, Stream
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
@@ -29,7 +29,7 @@ OnEnd = Callable[[PenstockError | None], None]
 """Is called once when there will be no more items: None, or why."""
 
 
-class Flow(Protocol):
+class OpenStream(Protocol):
     """An open stream, as the side that reads it sees it."""
 
     def grant(self, count: int, /) -> None:
@@ -41,7 +41,7 @@ class Flow(Protocol):
         ...
 
 
-class Kind(Enum):
+class HandlerKind(Enum):
     """What a failure of a handler means; see the module."""
 
     ANSWERS = "answers"
@@ -53,39 +53,39 @@ class Kind(Enum):
 class Handler(NamedTuple):
     """What carries an operation out on this node."""
 
-    kind: Kind
+    kind: HandlerKind
     run: Callable[..., Any]
 
 
-HANDLERS: Final[dict[type[Asked[Any]], Handler]] = {}
-BEGINNERS: Final[dict[type[Asked[Any]], Callable[..., Cancel | None]]] = {}
+HANDLERS: Final[dict[type[AnyOperation[Any]], Handler]] = {}
+BEGINNERS: Final[dict[type[AnyOperation[Any]], Callable[..., Cancel | None]]] = {}
 """The handlers of the kind that begins, once more: for the hot ones the look-up counts."""
-MERGES: Final[dict[type[Asked[Any]], Callable[["Broker", dict[int, Any]], Any]]] = {}
+MERGES: Final[dict[type[AnyOperation[Any]], Callable[["Broker", dict[int, Any]], Any]]] = {}
 """How the answers of all nodes become one, for the operations that every node answers."""
 
 
 def answers(operation: type[Operation[R]]) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Declare a handler ``(broker, operation, caller) -> result``."""
-    return _declare(operation, Kind.ANSWERS)
+    return _declare(operation, HandlerKind.ANSWERS)
 
 
 def begins(
     operation: type[Operation[R]],
 ) -> Callable[[Callable[..., Cancel | None]], Callable[..., Cancel | None]]:
     """Declare a handler ``(broker, operation, caller, done) -> cancel or None``."""
-    return _declare(operation, Kind.BEGINS)
+    return _declare(operation, HandlerKind.BEGINS)
 
 
 def works(
     operation: type[Operation[R]],
 ) -> Callable[[Callable[..., Coroutine[Any, Any, R]]], Callable[..., Coroutine[Any, Any, R]]]:
     """Declare a handler ``async (broker, operation, caller) -> result``."""
-    return _declare(operation, Kind.WORKS)
+    return _declare(operation, HandlerKind.WORKS)
 
 
-def streams(stream: type[Stream[R]]) -> Callable[[Callable[..., Flow]], Callable[..., Flow]]:
+def streams(stream: type[Stream[R]]) -> Callable[[Callable[..., OpenStream]], Callable[..., OpenStream]]:
     """Declare a handler ``(broker, stream, caller, on_items, on_end) -> flow``."""
-    return _declare(stream, Kind.STREAMS)
+    return _declare(stream, HandlerKind.STREAMS)
 
 
 def merges(operation: type[Operation[R]]) -> Callable[[Callable[..., R]], Callable[..., R]]:
@@ -98,11 +98,11 @@ def merges(operation: type[Operation[R]]) -> Callable[[Callable[..., R]], Callab
     return declare
 
 
-def _declare(asked: type[Asked[Any]], kind: Kind) -> Callable[[Any], Any]:
+def _declare(asked: type[AnyOperation[Any]], kind: HandlerKind) -> Callable[[Any], Any]:
     def declare(run: Any) -> Any:  # noqa: ANN401  a handler of any operation
         assert asked not in HANDLERS, f"{asked.__name__} has two handlers"
         HANDLERS[asked] = Handler(kind, run)
-        if kind is Kind.BEGINS:
+        if kind is HandlerKind.BEGINS:
             BEGINNERS[asked] = run
         return run
 
@@ -123,7 +123,7 @@ async def next_turn(broker: "Broker") -> None:
     await future
 
 
-class told_reason:  # noqa: N801  used as a function; an object is smaller than a closure, and there is one for every ack
+class with_reason:  # noqa: N801  used as a function; an object is smaller than a closure, and there is one for every ack
     """``done`` for a rule that reports a reason, or None once it is done."""
 
     __slots__ = ("_done",)

@@ -7,7 +7,7 @@ from penstock.core.access import Caller
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.operations.handling import OnEnd, OnItems
 from penstock.errors import PenstockError, Reason
-from penstock.operations.groups import Assignment, Membership
+from penstock.operations.groups import MemberAssignment, Membership
 from penstock.types import GroupId, TopicName
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ class OpenMembership:
         broker: "Broker",
         asked: Membership,
         caller: Caller,
-        on_items: OnItems[Assignment],
+        on_items: OnItems[MemberAssignment],
         on_end: OnEnd,
     ) -> None:
         self._broker = broker
@@ -100,10 +100,10 @@ class OpenMembership:
         else:
             self._on_items((assignment,))
 
-    def _assignment(self, partitions: tuple[int, ...]) -> Assignment:
+    def _assignment(self, partitions: tuple[int, ...]) -> MemberAssignment:
         keys = [PartitionKey(self._topic, index) for index in partitions]
         committed = self._broker.groups.fetch_offsets(self._group, keys)
-        return Assignment(partitions, {key.partition: found.offset for key, found in committed.items()})
+        return MemberAssignment(partitions, {key.partition: found.offset for key, found in committed.items()})
 
     def _end(self, error: PenstockError) -> None:
         if not self._over:

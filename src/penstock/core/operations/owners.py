@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.queues.moves import REDRIVE_GROUP, dead_letter_topic
 from penstock.core.topics.records import NO_LEADER
 from penstock.errors import PenstockError, Reason
-from penstock.operations.operation import Asked, OwnerKind, Resource
+from penstock.operations.operation import AnyOperation, OwnerKind, Resource
 from penstock.types import NodeId
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
 
-def owner_of(broker: "Broker", asked: Asked[Any]) -> NodeId:
+def owner_of(broker: "Broker", asked: AnyOperation[Any]) -> NodeId:
     """The node that carries the operation out. PenstockError while there is none.
 
     What names something that does not exist belongs to this node, which refuses it.
@@ -46,7 +46,7 @@ def _leader(broker: "Broker", topic: str, index: int) -> NodeId:
     return NodeId(leader)
 
 
-def topic_of(asked: Asked[Any]) -> str | None:
+def topic_of(asked: AnyOperation[Any]) -> str | None:
     """The topic that has to exist for an operation, if it names one."""
     name: str | None = getattr(asked, "topic", None)
     if name is not None and any(right.resource is Resource.DEAD_LETTERS for right in asked.rights):

@@ -7,14 +7,14 @@ from penstock.core.access import Caller
 from penstock.core.operations.handling import (
     Cancel,
     Done,
-    Flow,
     OnEnd,
     OnItems,
+    OpenStream,
     answers,
     begins,
     merges,
     streams,
-    told_reason,
+    with_reason,
 )
 from penstock.core.operations.rights import may_describe_group, may_describe_topic
 from penstock.errors import PenstockError, Reason
@@ -41,7 +41,7 @@ def consume(
     _: Caller,
     on_items: OnItems[queues.Delivery],
     on_end: OnEnd,
-) -> Flow:
+) -> OpenStream:
     """A connected worker."""
 
     def gone(reason: Reason) -> None:
@@ -53,28 +53,28 @@ def consume(
 @begins(queues.Ack)
 def ack(broker: "Broker", asked: queues.Ack, _: Caller, done: Done[None]) -> Cancel | None:
     """All of them or none."""
-    broker.queues.ack(asked, told_reason(done))
+    broker.queues.ack(asked, with_reason(done))
     return None
 
 
 @begins(queues.AckUpTo)
 def ack_up_to(broker: "Broker", asked: queues.AckUpTo, _: Caller, done: Done[None]) -> Cancel | None:
     """Every record that the worker holds, up to this one."""
-    broker.queues.ack_up_to(asked, told_reason(done))
+    broker.queues.ack_up_to(asked, with_reason(done))
     return None
 
 
 @begins(queues.Nack)
 def nack(broker: "Broker", asked: queues.Nack, _: Caller, done: Done[None]) -> Cancel | None:
     """All of them or none."""
-    broker.queues.nack(asked, told_reason(done))
+    broker.queues.nack(asked, with_reason(done))
     return None
 
 
 @begins(queues.Extend)
 def extend(broker: "Broker", asked: queues.Extend, _: Caller, done: Done[None]) -> Cancel | None:
     """All of them or none."""
-    broker.queues.extend(asked, told_reason(done))
+    broker.queues.extend(asked, with_reason(done))
     return None
 
 

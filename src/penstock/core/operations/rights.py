@@ -9,7 +9,7 @@ from penstock.core.access import Access, Caller
 from penstock.core.queues.moves import REDRIVE_GROUP, dead_letter_topic
 from penstock.core.topics.names import staging_topic
 from penstock.errors import PenstockError, Reason
-from penstock.operations.operation import Action, Asked, Resource, Right
+from penstock.operations.operation import Action, AnyOperation, Resource, Right
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
@@ -34,7 +34,7 @@ class PartlyRefused(NamedTuple):
         return lambda found: done(found if isinstance(found, PenstockError) else self.complete(found))
 
 
-def authorise(broker: "Broker", asked: Asked[Any], caller: Caller) -> PartlyRefused | None:
+def authorise(broker: "Broker", asked: AnyOperation[Any], caller: Caller) -> PartlyRefused | None:
     """Raise PenstockError unless the caller has every right that the operation needs, except those on single items."""
     access = broker.access
     if access.allows_all:
@@ -52,7 +52,7 @@ def authorise(broker: "Broker", asked: Asked[Any], caller: Caller) -> PartlyRefu
     return refused
 
 
-def _authorise_each(access: Access, asked: Asked[Any], caller: Caller, right: Right) -> PartlyRefused | None:
+def _authorise_each(access: Access, asked: AnyOperation[Any], caller: Caller, right: Right) -> PartlyRefused | None:
     items = getattr(asked, right.field)
     names = [item if isinstance(item, str) else item.topic for item in items]
     reasons = {name: _refusal(access, caller, right.resource, right.action, name) for name in dict.fromkeys(names)}

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final, Generic, TypeVar
 
 from penstock.core.operations.door import ELSEWHERE
-from penstock.core.operations.handling import Flow, OnItems
+from penstock.core.operations.handling import OnItems, OpenStream
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import GrpcCall
 from penstock.operations.operation import Stream
@@ -34,7 +34,7 @@ class CoordinatedStream(Generic[R]):
         self._on_items: Final = on_items
         self._woken: Final = woken
         self._on_end: Final = on_end
-        self._flow: Flow | None = None
+        self._flow: OpenStream | None = None
         self.ended: PenstockError | None = None
         """Why the stream has ended, if it has."""
 

@@ -21,7 +21,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import GrpcCall
 from penstock.gateways.grpc.coordinated import CoordinatedStream
 from penstock.gateways.grpc.errors import no_partition, topic_not_found
-from penstock.operations.groups import Assignment, Membership
+from penstock.operations.groups import MemberAssignment, Membership
 from penstock.operations.topics import DescribePartition
 from penstock.records.records import Record
 from penstock.types import Gateway
@@ -86,13 +86,13 @@ class Following:
         self._check()
         self.consumer_id: Final = request.consumer_id or f"grpc-{call.broker.entropy.uuid()}"
         self.woken: Final = asyncio.Event()
-        self._membership: CoordinatedStream[Assignment] | None = None
+        self._membership: CoordinatedStream[MemberAssignment] | None = None
         if request.consumer_group:
             membership = Membership(
                 credit=0, group=request.consumer_group, topic=topic.name, consumer_id=self.consumer_id
             )
             self._membership = CoordinatedStream(call, membership, self._assigned, self.woken, self._pause)
-        self._assignment: Assignment | None = None
+        self._assignment: MemberAssignment | None = None
         """A new assignment, which :meth:`take` has not applied yet."""
         self._positions: dict[int, _Position] = {}
         self._paused: dict[int, _Position] = {}
@@ -193,9 +193,9 @@ class Following:
             self.woken.set()
 
     def _assign_all(self, partitions: Iterable[int]) -> None:
-        self._assigned((Assignment(tuple(dict.fromkeys(partitions))),))
+        self._assigned((MemberAssignment(tuple(dict.fromkeys(partitions))),))
 
-    def _assigned(self, assignments: Sequence[Assignment]) -> None:
+    def _assigned(self, assignments: Sequence[MemberAssignment]) -> None:
         """The assignment has changed. Partitions that were taken away are left at once."""
         self._assignment = assignments[-1]
         for index in set(self._positions).difference(self._assignment.partitions):

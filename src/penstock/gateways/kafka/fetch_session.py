@@ -26,7 +26,7 @@ FINAL_EPOCH: Final = -1
 
 TopicKey = str | bytes
 """A topic's name, or its id from version 13 on."""
-PartitionKey = tuple[TopicKey, int]
+FetchKey = tuple[TopicKey, int]
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class FetchSession:
     by_id: bool
     epoch: int = INITIAL_EPOCH
     used_ms: int = 0
-    wanted: dict[PartitionKey, FetchedPartition] = field(default_factory=dict)
+    wanted: dict[FetchKey, FetchedPartition] = field(default_factory=dict)
 
     def count_new(self, request: FetchRequest) -> int:
         """How many of the partitions that a request names are not in the session."""

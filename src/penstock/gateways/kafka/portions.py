@@ -18,8 +18,9 @@ TURN_SECONDS: Final = 0.005
 AT_A_TIME_MAX: Final = 128
 """The maximum number of items of one request that wait at the same time: one commit of the metadata store takes as many."""
 
-Asked = TypeVar("Asked")
+Item = TypeVar("Item")
 Found = TypeVar("Found")
+Response = TypeVar("Response")
 
 
 class _TurnQueue:
@@ -87,7 +88,22 @@ class Turns:
             self._until = await self._queue.next_turn()
 
 
-async def in_portions(asked: Iterable[Asked], do: Callable[[Asked], Found], turns: Turns | None = None) -> list[Found]:
+def respond(
+    asked: Sequence[Item], do: Callable[[Item], Found], response: Callable[[list[Found]], Response]
+) -> Response | Awaitable[Response]:
+    """The response of what ``do`` makes of each: at once if there are few."""
+    if len(asked) <= AT_ONCE_MAX:
+        return response([do(one) for one in asked])
+    return _respond_in_portions(asked, do, response)
+
+
+async def _respond_in_portions(
+    asked: Sequence[Item], do: Callable[[Item], Found], response: Callable[[list[Found]], Response]
+) -> Response:
+    return response(await in_portions(asked, do))
+
+
+async def in_portions(asked: Iterable[Item], do: Callable[[Item], Found], turns: Turns | None = None) -> list[Found]:
     """What ``do`` makes of each, in their order. A caller that needs several calls for one request passes the same ``turns`` to all of them."""
     turns = turns or Turns()
     found: list[Found] = []
@@ -98,7 +114,7 @@ async def in_portions(asked: Iterable[Asked], do: Callable[[Asked], Found], turn
 
 
 async def at_a_time(
-    asked: Sequence[Asked], do: Callable[[Asked], Awaitable[Found]], count_max: int = AT_A_TIME_MAX
+    asked: Sequence[Item], do: Callable[[Item], Awaitable[Found]], count_max: int = AT_A_TIME_MAX
 ) -> list[Found]:
     """What ``do`` makes of each, in their order; at most ``count_max`` are under way."""
     if len(asked) <= min(AT_ONCE_MAX, count_max):
@@ -106,7 +122,7 @@ async def at_a_time(
     found: dict[int, Found] = {}
     under_way: set[asyncio.Task[None]] = set()
 
-    async def note(place: int, one: Asked) -> None:
+    async def note(place: int, one: Item) -> None:
         found[place] = await do(one)
 
     try:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from penstock.core.access import Caller, Principal
-from penstock.core.operations.handling import Cancel, Flow
+from penstock.core.operations.handling import Cancel, OpenStream
 from penstock.errors import PenstockError, Reason
 from penstock.operations.catalogue import operation_decoder
-from penstock.operations.operation import Asked, Operation, Stream
+from penstock.operations.operation import AnyOperation, Operation, Stream
 from penstock.types import Buffer, Gateway
 from penstock.wire.kafka.headers import frame
 from penstock.wire.peers import (
@@ -138,7 +138,7 @@ class PeerOperations:
             self._write_answer(frame(number, 0, [msgspec.msgpack.encode(answer)]))
 
 
-def _decoded(name: str, data: memoryview) -> Asked[Any]:
+def _decoded(name: str, data: memoryview) -> AnyOperation[Any]:
     decoder = operation_decoder(name)
     if decoder is None:
         raise PenstockError(
@@ -146,7 +146,7 @@ def _decoded(name: str, data: memoryview) -> Asked[Any]:
             f"The node that this belongs to does not know {name[:64]!a}: its release is older. Upgrade it, then try again.",
         )
     try:
-        asked: Asked[Any] = decoder.decode(data)
+        asked: AnyOperation[Any] = decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise PenstockError(
             Reason.UNSUPPORTED_VERSION,

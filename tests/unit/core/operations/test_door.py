@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from penstock.core.access import Access, Caller, Principal
-from penstock.core.operations.handling import HANDLERS, Handler, Kind
+from penstock.core.operations.handling import HANDLERS, Handler, HandlerKind
 from penstock.errors import PenstockError, Reason
 from penstock.operations.catalogue import CATALOGUE
 from penstock.operations.groups import (
@@ -22,7 +22,7 @@ from penstock.operations.groups import (
     ListGroups,
     OffsetToCommit,
 )
-from penstock.operations.operation import Action, Asked, Operation, Resource, Stream
+from penstock.operations.operation import Action, AnyOperation, Operation, Resource, Stream
 from penstock.operations.queues import Ack, Consume, Lease, ListQueues
 from penstock.operations.topics import CreateTopic, DescribePartition, ListTopics
 from penstock.types import Gateway, GroupId, PartitionKey, TopicName
@@ -67,7 +67,7 @@ async def node(tmp_path: Path) -> AsyncIterator[KafkaNode]:
         yield started
 
 
-async def ask(node: KafkaNode, asked: Asked[Any], run: Any) -> None:
+async def ask(node: KafkaNode, asked: AnyOperation[Any], run: Any) -> None:
     if isinstance(asked, Stream):
         await node.broker.open(asked, ALICE, run, run)
     else:
@@ -75,7 +75,7 @@ async def ask(node: KafkaNode, asked: Asked[Any], run: Any) -> None:
         await node.broker.do(asked, ALICE)
 
 
-def ask_here(node: KafkaNode, asked: Asked[Any], run: Any) -> None:
+def ask_here(node: KafkaNode, asked: AnyOperation[Any], run: Any) -> None:
     if isinstance(asked, Stream):
         node.broker.door.open_here(asked, ALICE, run, run)
     else:
@@ -83,14 +83,14 @@ def ask_here(node: KafkaNode, asked: Asked[Any], run: Any) -> None:
         node.broker.begin(asked, ALICE, run)
 
 
-def is_list(asked: Asked[Any]) -> bool:
+def is_list(asked: AnyOperation[Any]) -> bool:
     """Whether its handler leaves out what the caller may not see."""
     return all(not right.field and right.resource is not Resource.CLUSTER for right in asked.rights)
 
 
 @pytest.mark.parametrize("asked", every_operation(), ids=list(CATALOGUE))
 async def test_nothing_is_done_for_a_caller_without_the_right(
-    node: KafkaNode, asked: Asked[Any], monkeypatch: pytest.MonkeyPatch
+    node: KafkaNode, asked: AnyOperation[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     access = node.broker.access = Denying()
     if is_list(asked):
@@ -191,7 +191,7 @@ async def test_a_mistake_in_a_handler_is_reported_and_answered(
     async def broken(*_: object) -> None:
         raise RuntimeError("surprise")
 
-    monkeypatch.setitem(HANDLERS, CreateTopic, Handler(Kind.WORKS, broken))
+    monkeypatch.setitem(HANDLERS, CreateTopic, Handler(HandlerKind.WORKS, broken))
     answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     node.broker.begin(CreateTopic("x"), ALICE, answered.set_result)
     assert (await answered).reason is Reason.UNKNOWN

@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from penstock.core.access import INTERNAL
 from penstock.errors import PenstockError, Reason
-from penstock.operations.groups import Assignment, Membership
+from penstock.operations.groups import MemberAssignment, Membership
 from penstock.types import GroupId
 from tests.support.kafka_node import KafkaNode
 
@@ -25,7 +25,7 @@ class Member:
     """One stream."""
 
     def __init__(self, node: KafkaNode, consumer_id: str) -> None:
-        self.items: list[Assignment] = []
+        self.items: list[MemberAssignment] = []
         self.ended: list[PenstockError | None] = []
         membership = Membership(credit=0, group="g", topic="t", consumer_id=consumer_id)
         self.flow = node.broker.door.open_here(membership, INTERNAL, self.items.extend, self.ended.append)
@@ -50,12 +50,12 @@ def refuse_offsets(node: KafkaNode, monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_members_are_sent_their_partitions_with_what_the_group_committed(node: KafkaNode) -> None:
     await node.commit("g", "t", 1, 3)
     first = Member(node, "a")
-    assert first.items == [Assignment((0, 1), {1: 3})]
+    assert first.items == [MemberAssignment((0, 1), {1: 3})]
     second = Member(node, "b")
-    assert second.items == [Assignment((1,), {1: 3})]
-    assert first.items[1:] == [Assignment((0,), {})]
+    assert second.items == [MemberAssignment((1,), {1: 3})]
+    assert first.items[1:] == [MemberAssignment((0,), {})]
     second.flow.close()
-    assert first.items[2:] == [Assignment((0, 1), {1: 3})]
+    assert first.items[2:] == [MemberAssignment((0, 1), {1: 3})]
     assert not first.ended
     assert members(node) == ["a"]
 
@@ -64,9 +64,9 @@ async def test_a_member_without_partitions_has_an_empty_assignment_and_stays(nod
     last = Member(node, "c")
     others = [Member(node, "a"), Member(node, "b")]
     await turn_over(node)
-    assert last.items[-1] == Assignment((), {})
+    assert last.items[-1] == MemberAssignment((), {})
     others[0].flow.close()
-    assert last.items[-1] == Assignment((1,), {})
+    assert last.items[-1] == MemberAssignment((1,), {})
 
 
 async def test_a_newer_stream_of_a_member_takes_the_place_of_the_older_one(node: KafkaNode) -> None:
@@ -111,4 +111,4 @@ async def test_a_group_that_is_not_coordinated_here_any_more_ends_its_streams(no
     assert not member.ended
     await turn_over(node)
     assert [error.reason for error in member.ended if error] == [Reason.NOT_COORDINATOR]
-    assert member.items == [Assignment((0, 1), {})]
+    assert member.items == [MemberAssignment((0, 1), {})]

@@ -7,7 +7,7 @@ from typing import TypeVar
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from penstock.core.operations.handling import Flow, OnEnd, OnItems
+from penstock.core.operations.handling import OpenStream, OnEnd, OnItems
 from penstock.gateways.http.server.answers import REQUEST_ID, RawHeaders
 from penstock.gateways.http.server.routing import HttpCall
 from penstock.operations.operation import Stream
@@ -75,7 +75,7 @@ class StreamedAnswer(Response):
 class OperationStream(StreamedAnswer):
     """The items of a stream of the core."""
 
-    flow: Flow
+    flow: OpenStream
 
     async def open(self, stream: Stream[R], on_items: OnItems[R], on_end: OnEnd) -> None:
         """Open it, before anything is sent."""

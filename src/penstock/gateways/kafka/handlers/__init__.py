@@ -14,14 +14,14 @@ from penstock.wire.kafka.apis import ApiKey
 Handle = TypeVar("Handle", bound=Callable[..., Any])
 
 
-class Handler(NamedTuple):
+class ApiHandler(NamedTuple):
     """Serves one API: ``handle(request, context)`` returns the response, or what it waits for."""
 
     handle: Callable[[Any, Any], Any]
     versions: range
 
 
-HANDLERS: Final[dict[ApiKey, Handler]] = {}
+HANDLERS: Final[dict[ApiKey, ApiHandler]] = {}
 """By API key."""
 
 
@@ -30,7 +30,7 @@ def handles(key: ApiKey, versions: tuple[int, int]) -> Callable[[Handle], Handle
 
     def register(handle: Handle) -> Handle:
         assert key not in HANDLERS, f"{key.name} has two handlers"
-        HANDLERS[key] = Handler(handle, range(versions[0], versions[1] + 1))
+        HANDLERS[key] = ApiHandler(handle, range(versions[0], versions[1] + 1))
         return handle
 
     return register

@@ -13,7 +13,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import coordinator_of
-from penstock.gateways.kafka.portions import AT_ONCE_MAX, in_portions
+from penstock.gateways.kafka.portions import respond
 from penstock.limits import FIND_COORDINATOR_KEYS_MAX
 from penstock.operations.groups import FindCoordinator
 from penstock.wire.kafka.apis import ApiKey
@@ -33,27 +33,28 @@ _MANY_FROM: Final = 4
 def handle(
     request: FindCoordinatorRequest, context: RequestContext
 ) -> FindCoordinatorResponse | Awaitable[FindCoordinatorResponse]:
-    """Each key by itself."""
-    if context.version >= _MANY_FROM:
-        keys = request.coordinator_keys
-        if len(keys) > AT_ONCE_MAX:
-            return _find_many(keys, request.key_type, context)
-        return FindCoordinatorResponse(coordinators=[_find(key, request.key_type, context) for key in keys])
-    one = _find(request.key, request.key_type, context)
-    return FindCoordinatorResponse(
-        error_code=one.error_code, error_message=one.error_message, node_id=one.node_id, host=one.host, port=one.port
+    """Each key by itself, up to a bound."""
+    if context.version < _MANY_FROM:
+        one = _find(request.key, request.key_type, context)
+        return FindCoordinatorResponse(
+            error_code=one.error_code,
+            error_message=one.error_message,
+            node_id=one.node_id,
+            host=one.host,
+            port=one.port,
+        )
+    keys = request.coordinator_keys
+    too_many = PenstockError(
+        Reason.INVALID_REQUEST,
+        f"{len(keys)} keys are too many for one request; request at most {FIND_COORDINATOR_KEYS_MAX} at a time.",
     )
 
+    def find(at: int) -> FindCoordinatorResponseCoordinator:
+        if at >= FIND_COORDINATOR_KEYS_MAX:
+            return _refused(keys[at], too_many, context)
+        return _find(keys[at], request.key_type, context)
 
-async def _find_many(keys: list[str], key_type: int, context: RequestContext) -> FindCoordinatorResponse:
-    found = await in_portions(keys[:FIND_COORDINATOR_KEYS_MAX], lambda key: _find(key, key_type, context))
-    if len(keys) > FIND_COORDINATOR_KEYS_MAX:
-        refusal = PenstockError(
-            Reason.INVALID_REQUEST,
-            f"{len(keys)} keys are too many for one request; request at most {FIND_COORDINATOR_KEYS_MAX} at a time.",
-        )
-        found += await in_portions(keys[FIND_COORDINATOR_KEYS_MAX:], lambda key: _refused(key, refusal, context))
-    return FindCoordinatorResponse(coordinators=found)
+    return respond(range(len(keys)), find, lambda found: FindCoordinatorResponse(coordinators=found))
 
 
 def _find(key: str, key_type: int, context: RequestContext) -> FindCoordinatorResponseCoordinator:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import OPERATIONS_NOT_REQUESTED, RequestContext
 from penstock.gateways.kafka.handlers import handles
-from penstock.gateways.kafka.portions import AT_ONCE_MAX, in_portions
+from penstock.gateways.kafka.portions import respond
 from penstock.operations.groups import DescribeMembers, GroupState
 from penstock.types import GroupId
 from penstock.wire.kafka.apis import ApiKey
@@ -27,16 +27,10 @@ def handle(
 ) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:
     """Each group by itself, and once, however often it is named: a large one is a large answer."""
     groups = list(dict.fromkeys(request.groups))
-    if len(groups) > AT_ONCE_MAX:
-        return _describe_many(groups, request, context)
-    return DescribeGroupsResponse(groups=[_describe(group_id, request, context) for group_id in groups])
-
-
-async def _describe_many(
-    groups: list[str], request: DescribeGroupsRequest, context: RequestContext
-) -> DescribeGroupsResponse:
-    return DescribeGroupsResponse(
-        groups=await in_portions(groups, lambda group_id: _describe(group_id, request, context))
+    return respond(
+        groups,
+        lambda group_id: _describe(group_id, request, context),
+        lambda found: DescribeGroupsResponse(groups=found),
     )
 
 

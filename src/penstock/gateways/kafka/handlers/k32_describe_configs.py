@@ -22,7 +22,7 @@ from penstock.gateways.kafka.config_resources import (
 )
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
-from penstock.gateways.kafka.portions import AT_ONCE_MAX, in_portions
+from penstock.gateways.kafka.portions import respond
 from penstock.limits import DESCRIBED_RESOURCES_MAX
 from penstock.operations.configs import ALL_NODES, DescribeConfigs
 from penstock.wire.kafka.apis import ApiKey
@@ -43,35 +43,25 @@ _SHORT_TEXT_BYTES_MAX: Final = 2**15 - 1
 def handle(
     request: DescribeConfigsRequest, context: RequestContext
 ) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
-    """Each resource by itself."""
-    if len(request.resources) > AT_ONCE_MAX:
-        return _describe_many(request, context)
-    return DescribeConfigsResponse(results=[_describe(asked, request, context) for asked in request.resources])
+    """Each resource by itself, up to a bound."""
+    count = len(request.resources)
+    too_many = f"{count} resources are too many for one request; request at most {DESCRIBED_RESOURCES_MAX} at a time."
 
+    def describe(at: int) -> DescribeConfigsResponseResult:
+        asked = request.resources[at]
+        result = DescribeConfigsResponseResult(0, None, asked.resource_type, asked.resource_name)
+        if at >= DESCRIBED_RESOURCES_MAX:
+            result.error_code, result.error_message = context.code(Reason.INVALID_REQUEST), too_many
+            return result
+        try:
+            values = values_of(_values(asked, context), asked.configuration_keys)
+        except PenstockError as error:
+            result.error_code, result.error_message = context.code(error), error.text
+        else:
+            result.configs = [_config(value, request, context.version) for value in values]
+        return result
 
-async def _describe_many(request: DescribeConfigsRequest, context: RequestContext) -> DescribeConfigsResponse:
-    described, rest = request.resources[:DESCRIBED_RESOURCES_MAX], request.resources[DESCRIBED_RESOURCES_MAX:]
-    results = await in_portions(described, lambda asked: _describe(asked, request, context))
-    text = f"{len(request.resources)} resources are too many for one request; request at most {DESCRIBED_RESOURCES_MAX} at a time."
-
-    def refuse(asked: DescribeConfigsRequestResource) -> DescribeConfigsResponseResult:
-        code = context.code(Reason.INVALID_REQUEST)
-        return DescribeConfigsResponseResult(code, text, asked.resource_type, asked.resource_name)
-
-    return DescribeConfigsResponse(results=results + await in_portions(rest, refuse))
-
-
-def _describe(
-    asked: DescribeConfigsRequestResource, request: DescribeConfigsRequest, context: RequestContext
-) -> DescribeConfigsResponseResult:
-    result = DescribeConfigsResponseResult(0, None, asked.resource_type, asked.resource_name)
-    try:
-        values = values_of(_values(asked, context), asked.configuration_keys)
-    except PenstockError as error:
-        result.error_code, result.error_message = context.code(error), error.text
-    else:
-        result.configs = [_config(value, request, context.version) for value in values]
-    return result
+    return respond(range(count), describe, lambda found: DescribeConfigsResponse(results=found))
 
 
 def _values(asked: DescribeConfigsRequestResource, context: RequestContext) -> list[ConfigValue]:
