@@ -1,8 +1,8 @@
-"""One client's connection: requests are applied in the order they came, and answered in that order.
+"""A client's connection: requests are processed in the order in which they arrive, and answered in that order.
 
-A request whose handler has to wait holds up the later ones of its connection, as Kafka's clients expect. A produce does not
-hold up anybody: it is applied at once, and only its answer waits (for the write, or for the sync). Answers are sent once
-at the end of the loop's turn. Nothing here grows without bound: reading pauses while too much is unanswered or unsent.
+A request whose handler has to wait delays the later ones of its connection, as Kafka's clients expect. A produce request does
+not: it is processed at once, and only its answer waits (for the write, or for the sync). Answers are sent once at the end of
+the loop's turn. Everything here is bounded: reading pauses while too much is unanswered or unsent.
 """
 
 import asyncio
@@ -39,23 +39,23 @@ _HEAD: Final = Struct(">hhi")
 _JOINED_BYTES_MAX: Final = 128 * 1024
 """Answers up to this size are joined before they are sent: one copy is cheaper than many small buffers."""
 LARGE_REQUEST_BYTES: Final = 128 * 1024
-"""Such a request of names and numbers is read, and its answer written, beside the event loop. Records are not read at all."""
+"""From this size on, requests are decoded and their answers encoded outside the event loop. Records are never decoded."""
 _WAIT_FOR_OTHERS: Final = frozenset({int(ApiKey.JOIN_GROUP), int(ApiKey.SYNC_GROUP)})
-"""Answered when other members have sent theirs: these must not wait for each other. What is large of them is bytes to us."""
+"""Answered only when other members have sent theirs, so they must not wait for each other. Their large parts are opaque bytes."""
 PROTOCOL_VIOLATION: Final = "protocol_violation"
 INTERNAL_ERROR: Final = "internal_error"
-"""How these two are counted beside the reasons for refusals."""
+"""The labels of these two in the metric of errors, beside the reasons for refusals."""
 
 
 class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
-    """Bytes in, handlers called, bytes out."""
+    """One connection of a client."""
 
     def __init__(self, gateway: "KafkaGateway") -> None:
         super().__init__(Gateway.KAFKA, gateway.turn, gateway.broker.clock.monotonic_ms())
         self.gateway: Final = gateway
         self.broker: Final = gateway.broker
         self.arrived = 0.0
-        """When bytes last came: requests that came together share it."""
+        """When bytes were last received; requests that are received together share it."""
         self._local = Address("127.0.0.1", 0)
         self._frames = FrameReader(gateway.buffers, gateway.limits.request_bytes_max)
         self._pending_max = gateway.limits.connection_pending_requests_max
@@ -65,18 +65,18 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             int(ApiKey.FETCH): FetchLane(self),
         }
         self._answers: deque[PendingAnswer] = deque()
-        # Bytes of answers that are complete and not sent; never too low, and right again once all are sent.
+        # Bytes of complete answers that are not sent yet. It is never too low, and exact again once all are sent.
         self._held_bytes = 0
         self._waiting: asyncio.Future[Any] | None = None
         self._gathers = False
         self._closing = False
 
-    # The event loop's side.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A client is there."""
-        # uvloop's transports send many buffers with one call; asyncio's own do not tell us when the peer takes nothing if
-        # they are given many (before 3.12.9 and 3.13.2).
+        """A client has connected."""
+        # uvloop's transports send many buffers with one call; those of asyncio do not report when the peer
+        # stops reading if there are many (before 3.12.9 and 3.13.2).
         self._gathers = not isinstance(transport, asyncio.Transport)
         opened = self._open(transport, self.gateway.limits.connection_pending_output_bytes_max)
         self._local = Address(*(opened.get_extra_info("sockname") or ("127.0.0.1", 0))[:2])
@@ -84,7 +84,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             opened.abort()
 
     def connection_lost(self, _: Exception | None) -> None:
-        """The client is gone; what it waits for is dropped, what it produced stays."""
+        """The client is gone: its pending answers are dropped, and the records that it produced stay."""
         self._closing = True
         self.gateway.forget(self)
         self._frames.close()
@@ -96,18 +96,18 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             self._waiting.cancel()
 
     def get_buffer(self, _: int) -> memoryview:
-        """Where the next bytes go."""
+        """The buffer for the next bytes."""
         return self._frames.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """The next bytes are there."""
+        """The next bytes are in the buffer."""
         self._active = True
         self.arrived = perf_counter()
         self._frames.received(nbytes)
         self._run()
 
     def eof_received(self) -> bool:
-        """The client has said all; what it asked before is still answered while it reads."""
+        """The client sends no more requests; its earlier requests are still answered."""
         self._closing = self._ended = True
         if not self._answers and self._waiting is None:
             return False
@@ -115,12 +115,12 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         return True
 
     def pause_writing(self) -> None:
-        """The client does not take its answers: take no more requests."""
+        """The client does not read its answers: process no more requests."""
         self._choked = True
         self._update_reading()
 
     def resume_writing(self) -> None:
-        """The client took its answers."""
+        """The client reads its answers again."""
         self._choked = False
         self.gateway.loop.call_soon(self._run)
 
@@ -182,7 +182,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             local=self._local,
         )
         if end - start > LARGE_REQUEST_BYTES and lane is None:
-            # The buffer is the next frame's as soon as this turn is over.
+            # The buffer is reused for the next frame after this turn.
             answer = self._serve_in_turn(api_key, served, version, context, bytes(view), position)
             self._wait(answer, served, version, correlation_id, is_encoded=True)
             return
@@ -200,7 +200,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
     async def _serve_in_turn(
         self, api_key: int, served: "Served", version: int, context: RequestContext, body: bytes, position: int
     ) -> list[Buffer]:
-        """The body of the answer to a large request, when few enough of all connections are under way."""
+        """The body of the answer to a large request, which first waits until few enough of all connections are in progress."""
         if api_key in _WAIT_FOR_OTHERS:
             return await self._serve_large(served, version, context, body, position)
         async with self.gateway.large_requests:
@@ -209,7 +209,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
     async def _serve_large(
         self, served: "Served", version: int, context: RequestContext, body: bytes, position: int
     ) -> list[Buffer]:
-        """The body of the answer to a request of which the mere reading may take a tenth of a second."""
+        """The body of the answer to a request that may take a tenth of a second to decode."""
         loop, thread = self.gateway.loop, self.gateway.codec_thread
         request = await loop.run_in_executor(thread, served.api.decode_request_table[version], body, position)
         result = served.handle(request, context)
@@ -217,7 +217,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         return await loop.run_in_executor(thread, served.api.encode_response_table[version], response)
 
     def _start(self, deferred: Deferred, served: "Served", context: RequestContext, correlation_id: int) -> None:
-        """Begin what does not hold up later requests, or holds them up for less time than its answer takes."""
+        """Start a request that does not delay later requests, or delays them for less time than its answer takes."""
 
         def done(outcome: msgspec.Struct | PenstockError) -> None:
             if isinstance(outcome, PenstockError):
@@ -245,7 +245,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         self._run()
 
     def _fail(self, error: BaseException) -> None:
-        """A mistake of ours in one request: the broker outlives it, the connection does not."""
+        """A bug in the processing of a request: only its connection is closed."""
         self.gateway.count_error(INTERNAL_ERROR)
         self.gateway.report_bug(self, error)
         self._abandon(f"internal error: {type(error).__name__}")
@@ -272,7 +272,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
                 return
             try:
                 parts = future.result() if is_encoded else served.api.encode_response_table[version](future.result())
-            except Exception as bug:  # noqa: BLE001 - an answer that cannot be encoded would leave the client waiting forever
+            except Exception as bug:  # noqa: BLE001 - without an answer, the client would wait forever
                 self._fail(bug)
                 return
             self._held_bytes += sum(map(len, parts))
@@ -284,11 +284,11 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
     # Answers.
 
     def queue(self, answer: PendingAnswer) -> None:
-        """Give an answer its place in the order."""
+        """Append an answer to the queue."""
         self._answers.append(answer)
 
     def answer(self, parts: list[Buffer], latency: Histogram) -> None:
-        """Answer at once, after what is still due."""
+        """Append a complete answer to the queue."""
         self._held_bytes += sum(map(len, parts))
         answer = PendingAnswer(self, latency)
         self._answers.append(answer)
@@ -306,7 +306,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
                 break
             out += parts
             answers.popleft()
-            # Answers to requests that came together and were of one kind took the same time: they are observed at once.
+            # Requests of one kind that were received together took the same time: observe them in one step.
             if answer.arrived is not arrived or answer.latency is not latency:
                 if count:
                     latency.observe(perf_counter() - arrived, count)
@@ -314,7 +314,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
                 arrived, latency = answer.arrived, answer.latency
             count += 1
         if count:
-            # As Histogram.observe does, without the call: every send comes by here.
+            # Histogram.observe without the call, because every send passes here.
             seconds = perf_counter() - arrived
             latency.counts[bisect_left(latency.bounds, seconds)] += count
             latency.sum += seconds * count
@@ -356,7 +356,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             self._pause_reading(pause)
 
     def look_after(self, monotonic_ms: int) -> None:
-        """Once a second: time out answers that waited longer than their client allowed; close what was silent too long."""
+        """Called once a second: time out answers after their client's timeout, and close the connection if it was idle for too long."""
         for answer in self._answers:
             if answer.parts is None and answer.due_ms is not None and answer.due_ms <= monotonic_ms:
                 answer.time_out()
@@ -364,7 +364,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         self._close_if_idle(monotonic_ms, self.gateway.limits.connection_idle_ms_max, is_busy=is_busy)
 
     def close(self) -> None:
-        """Stop reading; go once everything begun is answered."""
+        """Stop reading, and close the connection once every request in progress is answered."""
         self._closing = True
         self._frames.close()
         if self._transport is not None:
@@ -375,13 +375,13 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
                 self._transport.close()
 
     def _leave(self) -> None:
-        """Go, unless something is still due: an answer, or a request that waits for the client to take the answers before it."""
+        """Close the connection, unless an answer is pending, or a request that waits until the client has read the answers before it."""
         due = self._answers or self._waiting is not None or (self._choked and self._frames.unread)
         if not due and self._transport is not None:
             self._transport.close()
 
     def _abandon(self, why: str) -> None:
-        """Nothing sensible can follow on this connection: say why in the log, send what is ready, and go."""
+        """Log why the connection cannot continue, send what is ready, and close it."""
         self.gateway.say_closing(self, why)
         self._closing = True
         self._frames.close()
@@ -390,5 +390,5 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             self._transport.close()
 
     def refuse_unanswered(self, error: PenstockError) -> None:
-        """There is no answer to carry an error: closing is how the producer learns of it."""
+        """Close the connection to report an error to a producer that gets no answers."""
         self._abandon(f"produce without acknowledgement refused: {error.text}")

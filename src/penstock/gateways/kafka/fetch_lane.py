@@ -1,8 +1,8 @@
-"""The fast lane for fetches of one partition without a session: a reader that catches up sends the same bytes but for the offset.
+"""The fast lane for fetches of one partition without a session: the requests of a reader that catches up differ only in the offset.
 
-The lane remembers the last such request with what it means. When the next one differs in nothing but its offset, and there is
-enough to send, the answer is a head with four numbers in it, a slice of the log, and a fixed tail. Anything else (a wait, an
-error, a session, several partitions) is served by ``handlers/k01_fetch.py``: same rules, same answers.
+The lane remembers the last such request and its meaning. If the next one differs only in its offset, and there is enough to
+send, the answer is a head with four numbers in it, a slice of the log, and a fixed tail. Any other request (one that waits or
+fails, with a session or several partitions) is left to ``handlers/k01_fetch.py``, which has the same rules and answers.
 """
 
 from struct import Struct
@@ -159,11 +159,11 @@ class FetchLane:
             return False
         if not records:
             return False
-        # Without time to wait, whatever there is will do.
+        # A request without time to wait gets what there is.
         if len(records) < shape.bytes_min and shape.can_wait:
             return False
         if partition.high_watermark <= next_offset < partition.acknowledged_offset:
-            # More was acknowledged: the handler waits for it.
+            # More records are acknowledged, and the handler waits for them.
             return False
         flow = shape.flow
         flow.records_out += next_offset - offset
@@ -172,7 +172,7 @@ class FetchLane:
         return True
 
     def learn(self, request: FetchRequest, context: RequestContext, view: memoryview, position: int) -> None:
-        """Remember a request that was not taken, if the next ones may be like it."""
+        """Remember a request that the lane did not take, if the next requests may be like it."""
         version = context.version
         if (
             version < LANE_VERSION_MIN
@@ -181,7 +181,7 @@ class FetchLane:
             or len(request.topics) != 1
             or len(request.topics[0].partitions) != 1
             or request.forgotten_topics_data
-            # Such a client may be sent to a follower, which is asked for each time.
+            # The handler may send such a client to a follower, which it decides for each request.
             or (request.rack_id and not context.broker.is_alone)
         ):
             return

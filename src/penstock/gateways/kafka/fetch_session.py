@@ -1,7 +1,7 @@
-"""Fetch sessions: a client names its partitions once, then only what changes; the answer too has only what changed.
+"""Fetch sessions: a client sends its partitions once, and then only changes; the answers, too, have only what changed.
 
-The cache is bounded. When it is full, the session that was idle longest makes room if it was idle long enough; otherwise
-the new client gets no session and keeps sending full requests, which is always allowed.
+The number of sessions is bounded. If there is no room for a new one, it replaces the least recently used session if that was
+idle for long enough; otherwise the client gets no session and keeps sending full requests, which is always allowed.
 """
 
 from collections import OrderedDict
@@ -31,7 +31,7 @@ FetchKey = tuple[TopicKey, int]
 
 @dataclass(slots=True)
 class FetchedPartition:
-    """One partition a client wants records of, and what was last sent of it in its session."""
+    """A partition that a client fetches, and what was last sent about it in the session."""
 
     topic: TopicKey
     index: int
@@ -62,7 +62,7 @@ class FetchedPartition:
 
 @dataclass(slots=True)
 class FetchSession:
-    """What one client follows."""
+    """The partitions that one client fetches."""
 
     session_id: int
     by_id: bool
@@ -80,7 +80,7 @@ class FetchSession:
         )
 
     def update(self, request: FetchRequest) -> None:
-        """Take over what an incremental request adds, changes and forgets."""
+        """Apply what an incremental request adds, changes and removes."""
         for new in partitions_of(request, by_id=self.by_id):
             known = self.wanted.get((new.topic, new.index))
             if known is None:
@@ -95,7 +95,7 @@ class FetchSession:
                 self.wanted.pop((topic.topic_id if self.by_id else topic.topic, index), None)
 
     def move_back(self, served: Iterable[FetchedPartition]) -> None:
-        """Partitions that had records move behind the others, so that none starves when the answer is full."""
+        """Move partitions that had records to the end, so that no partition starves when the answer is full."""
         for wanted in served:
             key = (wanted.topic, wanted.index)
             if key in self.wanted:
@@ -103,7 +103,7 @@ class FetchSession:
 
 
 def partitions_of(request: FetchRequest, *, by_id: bool) -> list[FetchedPartition]:
-    """The partitions a request names."""
+    """The partitions that a request names."""
     return [
         FetchedPartition(
             topic=topic.topic_id if by_id else topic.topic,
@@ -119,7 +119,7 @@ def partitions_of(request: FetchRequest, *, by_id: bool) -> list[FetchedPartitio
 
 
 class FetchSessions:
-    """All sessions of a gateway, the longest unused first."""
+    """All sessions of a gateway, the least recently used first."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def open(self, request: FetchRequest, *, by_id: bool, now_ms: int) -> FetchSession:
-        """The session a request belongs to; one with id 0 is forgotten after its answer."""
+        """The session of a request; one with id 0 is dropped after its answer."""
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             self._forget(request.session_id)
             session = FetchSession(NO_SESSION, by_id, used_ms=now_ms)
@@ -169,7 +169,7 @@ class FetchSessions:
         return known
 
     def _has_room(self, request: FetchRequest, count: int, more: int) -> bool:
-        """Whether a session may have ``count`` partitions, ``more`` than now, and what it names is no burden by itself."""
+        """Whether a session may have ``count`` partitions, ``more`` than now, and its names are not too long."""
         return (
             count <= FETCH_SESSION_PARTITIONS_MAX
             and self._partition_count + more <= self._partitions_max

@@ -1,4 +1,4 @@
-"""The Kafka listener: its bounds, the APIs as it serves them, and a stop that answers what is under way."""
+"""The Kafka listener: its limits, the APIs that it serves, and a shutdown that answers the requests in progress."""
 
 import asyncio
 import socket
@@ -64,22 +64,22 @@ class KafkaGateway(ConnectionGateway[KafkaConnection]):
             for key, served in sorted(self.served.items())
         ]
         self.codec_thread: Final = ThreadPoolExecutor(1, "kafka-codec")
-        """Where large requests are read and their answers written: the event loop has its turn every few milliseconds meanwhile."""
+        """Decodes large requests and encodes their answers; the event loop runs every few milliseconds meanwhile."""
         self.large_requests: Final = asyncio.Semaphore(LARGE_REQUESTS_MAX)
         self.answer_on_stop: Final[dict[Callable[[], None], None]] = {}
-        """Called when the gateway stops: each answers a request that waits for something to happen."""
+        """Called when the gateway stops; each answers a request that waits for an event."""
 
     async def start(self, listener: socket.socket) -> None:
-        """Listen on a bound socket, which is the gateway's from here on."""
+        """Listen on a bound socket, which the gateway owns from then on."""
         await self._listen(listener, lambda: KafkaConnection(self))
 
     async def stop(self, grace_seconds: float) -> None:
-        """Accept nobody new, answer what is under way, then close everything."""
+        """Accept no more clients, answer the requests in progress, then close all connections."""
         self._close()
         for answer_now in list(self.answer_on_stop):
             answer_now()
         if not await self._drain(grace_seconds * _QUICK_SHARE):
-            # What is left waits for other members of its group, who will not come.
+            # The rest waits for other members of groups, which will not come.
             self.broker.groups.close()
             if not await self._drain(grace_seconds * (1 - _QUICK_SHARE)):
                 self._abort()

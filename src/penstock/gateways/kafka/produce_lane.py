@@ -41,7 +41,7 @@ _PLACE: Final = Struct(">qqq")
 """Base offset, log-append time, log start offset."""
 _PLACEHOLDER: Final = (0x5A5A_5A5A_5A5A_5A01, 0x5A5A_5A5A_5A5A_5A02, 0x5A5A_5A5A_5A5A_5A03)
 _TAGS: Final = b"\0\0\0"
-"""The ends of a flexible request with one partition: no tagged fields of partition, topic and request."""
+"""The end of a flexible request with one partition: no tagged fields of the partition, the topic and the request."""
 _TAGS_BYTES: Final = len(_TAGS)
 
 
@@ -84,7 +84,7 @@ class ProduceShape:
 
 
 class ProduceTarget:
-    """A partition as a connection produces to it: what the requests have in common, and the answer ready to be filled in."""
+    """A partition to which a connection produces: what the requests have in common, and the prepared answer."""
 
     __slots__ = ("_after", "_before", "_pack", "_size", "flow", "latency", "partition", "shape", "when_acknowledged")
 
@@ -124,7 +124,7 @@ class LaneAnswer(PendingAnswer):
     def __init__(
         self, connection: "KafkaConnection", correlation_id: int, base_offset: int, target: ProduceTarget, due_ms: int
     ) -> None:
-        # Not the base class's own: this is made for every request.
+        # Without the base class's, because one is made for every request.
         self.connection = connection
         self.arrived = connection.arrived
         self.latency = target.latency
@@ -135,7 +135,7 @@ class LaneAnswer(PendingAnswer):
         self.target = target
 
     def __call__(self, reason: Reason | None) -> None:
-        """What the answer waited for has happened, or failed."""
+        """The batch is written or committed, or never will be."""
         if self.parts is not None:
             return
         if reason is None:
@@ -153,12 +153,12 @@ class LaneAnswer(PendingAnswer):
         self.complete(frame(self.correlation_id, 1 if shape.is_flexible else 0, [shape.encode(response)]))
 
     def time_out(self) -> None:
-        """The client's own time is up: the records may still become committed, as with every broker."""
+        """The client's timeout is over; the records may still be committed later, as with every broker."""
         self(Reason.REQUEST_TIMED_OUT)
         self.drop()
 
     def drop(self) -> None:
-        """Its time is up, or the client is gone."""
+        """The client's timeout is over, or the client is gone."""
         self.target.partition.forget_committed(self)
 
 
@@ -229,7 +229,7 @@ class ProduceLane:
             refusal.refuse(error)
 
     def learn(self, request: ProduceRequest, context: RequestContext, view: memoryview, position: int) -> None:
-        """Remember the shape of a request that was not taken, if the next ones may have it too."""
+        """Remember the shape of a request that the lane did not take, if the next requests may have it, too."""
         version = context.version
         if (
             version < LANE_VERSION_MIN
@@ -261,7 +261,7 @@ class ProduceLane:
 
 
 def _is_plain(partition: Partition) -> bool:
-    """Whether a produce to it needs nothing that only the handler does."""
+    """Whether the lane can append to the partition."""
     return not (partition.wants_recompression or partition.stamps or partition.is_compacted)
 
 

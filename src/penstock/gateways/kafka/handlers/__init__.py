@@ -1,7 +1,7 @@
-"""A file per Kafka API, named by its key: to serve one more, add its file. A handler translates a request into calls of the core, and nothing more.
+"""A file per Kafka API, named by its key. A handler translates a request to operations of the core, and their results to the response.
 
-A file registers its handler with :func:`handles` and says what each version changed. What is registered is what ApiVersions lists. The APIs that
-are only there to be refused share ``refusals.py``.
+A file registers its handler with :func:`handles`, and its docstring says what each version changed. ApiVersions lists the registered APIs. Those
+that are always refused share ``refusals.py``.
 """
 
 import pkgutil
@@ -15,7 +15,7 @@ Handle = TypeVar("Handle", bound=Callable[..., Any])
 
 
 class ApiHandler(NamedTuple):
-    """Serves one API: ``handle(request, context)`` returns the response, or what it waits for."""
+    """Serves one API: ``handle(request, context)`` returns the response, or an awaitable or a deferred one."""
 
     handle: Callable[[Any, Any], Any]
     versions: range

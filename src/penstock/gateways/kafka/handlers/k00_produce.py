@@ -1,9 +1,9 @@
-"""Produce (API key 0): append batches to any number of partitions, answered together when they are acknowledged as asked for.
+"""Produce (API key 0): append batches to any number of partitions. The request is answered when all of them are acknowledged.
 
-Version 9 made the encoding flexible, 10 can name a new leader, 13 names topics by id. Below 3 record batches did not
-exist: those versions are listed, because older librdkafka would otherwise stop compressing, and refused when used.
+Version 9 is flexible, 10 can name a new leader, 13 names topics by id. Record batches did not exist below version 3: those
+versions are listed, because older versions of librdkafka would otherwise stop compressing, but they are refused.
 
-A request of the usual shape is served by ``produce_lane.py``, which uses the rules of this file.
+``produce_lane.py`` serves requests of the usual shape, by the rules of this file.
 """
 
 import asyncio
@@ -43,18 +43,18 @@ BY_ID_FROM: Final = 13
 _BATCHES_FROM: Final = 3
 
 _ToOpen = tuple[ProduceResponsePartition, Partition, bytearray]
-"""A batch that has to be opened before it is appended, and its answer."""
+"""A batch that has to be decompressed or checked before it is appended, with its answer."""
 
 
 @handles(ApiKey.PRODUCE, versions=(0, 13))
 def handle(request: ProduceRequest, context: RequestContext) -> Deferred:
-    """Applied at once; only the answer waits, for the write or for the commit."""
+    """The batches are appended at once; only the answer waits, for the write or for the commit."""
     produce = _Produce(request, context)
     return Deferred(produce.start, produce.timed_out, produce.forget, request.timeout_ms, request.acks != 0)
 
 
 def partition_of(context: RequestContext, topic: ProduceRequestTopic, index: int) -> Partition:
-    """The partition that a request names, if the caller may produce to it."""
+    """The partition of a request, if the caller may produce to it."""
     by_id = context.version >= BY_ID_FROM
     if not by_id:
         authorise_lane(context.broker, context.caller, Action.WRITE, topic.name)
@@ -85,7 +85,7 @@ def append(
     base_offset = partition.append(batch, now_ms, is_sound=is_sound, keys_checked=keys_checked)
     count = log.next_offset - next_offset
     if count:
-        # A known duplicate brings nothing new.
+        # Nothing was appended if it is a duplicate.
         flow.records_in += count
         flow.bytes_in += len(batch)
     if acks == 0:
@@ -94,7 +94,7 @@ def append(
 
 
 def when_acknowledged(partition: Partition, acks: int) -> Callable[[int, Done], None]:
-    """Waits until the records below an offset count: with acks=1 when they are written, with acks=-1 when they are committed."""
+    """What waits until the records below an offset are acknowledged: written with acks=1, committed with acks=-1."""
     return partition.when_written if acks == 1 else partition.when_committed
 
 
@@ -121,7 +121,7 @@ def refuse(
 
 
 class _Produce:
-    """One request under way. The last of its partitions answers it."""
+    """A request in progress, which is answered when its last partition is done."""
 
     __slots__ = ("_broker", "_committing", "_context", "_done", "_request", "_response", "_waiting_for")
 
@@ -131,12 +131,12 @@ class _Produce:
         self._broker = context.broker
         self._response = ProduceResponse(responses=[])
         self._committing: list[tuple[Partition, Done]] = []
-        """What is called when they are committed."""
+        """The callbacks for the commit in each partition."""
         self._waiting_for = 1
         self._done: answers.Done
 
     def start(self, done: answers.Done) -> Awaitable[None] | None:
-        """Append everything; wait for what has to be opened first."""
+        """Append all batches; what is returned waits for those that have to be opened first."""
         self._done = done
         refusal = self._refusal()
         if refusal is not None:
@@ -170,16 +170,16 @@ class _Produce:
         return None
 
     def timed_out(self) -> ProduceResponse:
-        """The records may still become committed, as with every broker."""
+        """The records may still be committed later, as with every broker."""
         return self._refused(PenstockError(Reason.REQUEST_TIMED_OUT))
 
     def forget(self) -> None:
-        """Nothing is called for it any more."""
+        """Remove its callbacks."""
         for partition, through in self._committing:
             partition.forget_committed(through)
 
     def _refusal(self) -> PenstockError | None:
-        """Why nothing of the request is done."""
+        """Why the whole request is refused."""
         if self._context.version < _BATCHES_FROM:
             return PenstockError(
                 Reason.UNSUPPORTED_VERSION, "This broker requires Produce version 3 or newer. Update the client"
@@ -226,7 +226,7 @@ class _Produce:
         when_acknowledged(partition, acks)(partition.log.next_offset, through)
 
     async def _append_opened(self, to_open: list[_ToOpen]) -> None:
-        """Open and append the batches one by one; what is compressed is opened off the event loop."""
+        """Open and append the batches one by one; compressed ones are opened outside the event loop."""
         for answer, partition, batch in to_open:
             try:
                 await self._open_and_append(answer, partition, batch)
@@ -245,7 +245,7 @@ class _Produce:
         if keys_checked:
             await asyncio.to_thread(partition.check_keys, batch, read_header(batch))
         if partition.gone:
-            # While the batch was being opened.
+            # It was removed while the batch was opened.
             is_deleted = self._broker.topics.get_by_id(partition.topic.topic_id) is None
             raise PenstockError(
                 Reason.UNKNOWN_TOPIC_OR_PARTITION if is_deleted else Reason.NOT_LEADER_OR_FOLLOWER,
@@ -253,7 +253,7 @@ class _Produce:
         self._append(answer, partition, batch, is_sound=True, keys_checked=keys_checked)
 
     def _through(self, answer: ProduceResponsePartition, topic: str, reason: Reason | None) -> None:
-        """A batch is acknowledged, or never will be."""
+        """Called when a batch is acknowledged, or never will be."""
         if reason is not None:
             refuse(self._response, answer, self._broker, topic, PenstockError(reason))
         self._end_one()
@@ -263,7 +263,7 @@ class _Produce:
         if self._waiting_for:
             return
         done = self._done
-        # It refers to this request: both would be left to the garbage collector.
+        # It refers to this request: break the cycle.
         del self._done
         if self._request.acks != 0:
             done(self._response)

@@ -1,11 +1,12 @@
 """Fetch (API key 1): batches as they are on disk, from many partitions, with a long poll.
 
-Version 5 tells the log start offset, 7 brings sessions, 9 fences by leader epoch, 11 says in which rack the client is, 12
-detects diverging logs and tells who leads instead, 13 names topics by id, 15 moves the replica id, 16 tells where that leader is. The first batch is sent whole even above the limits, so that a reader always gets
-on; the total is capped over all partitions. With less than ``min_bytes`` to send, the answer waits for appends.
+Version 5 adds the log start offset, 7 sessions, 9 fencing by leader epoch, 11 the rack of the client, 12 detects diverging logs and names the current
+leader, 13 names topics by id, 15 moves the replica id, 16 adds the address of that leader. The first batch is sent whole even above the limits, so
+that a reader always makes progress; the total size is limited for all partitions together. While there are less than ``min_bytes``, the answer waits
+for appends.
 
-An answer that ends before records that were acknowledged with acks=1 before the request came waits for their commit, whatever the client said: for at most
-``SETTLE_MS_MAX`` when it has other records to return, and without any, until the leader's own sync has ended.
+An answer that ends before records that were acknowledged with acks=1 before the request waits for their commit, whatever wait the client requested: for
+at most ``SETTLE_MS_MAX`` if it has other records to return; without any, until the leader's own sync has ended.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ READ_COMMITTED: Final = 1
 
 @handles(ApiKey.FETCH, versions=(4, 18))
 def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Awaitable[FetchResponse]:
-    """Answer now if there is enough to send or no time to wait, else when there is."""
+    """Answered at once if there is enough to send, or no time to wait."""
     try:
         if _replica_id(request, context.version) >= 0:
             raise PenstockError(Reason.CLUSTER_AUTHORIZATION_FAILED)
@@ -64,7 +65,7 @@ def _replica_id(request: FetchRequest, version: int) -> int:
 
 
 class _Fetch:
-    """One request: what it wants, what was found, and the wait in between."""
+    """A request in progress."""
 
     def __init__(self, request: FetchRequest, session: FetchSession, context: RequestContext) -> None:
         self._session = session
@@ -78,25 +79,25 @@ class _Fetch:
         self._wait_ms = min(max(request.max_wait_ms, 0), FETCH_WAIT_MS_MAX)
         self._committed_only = request.isolation_level == READ_COMMITTED
         self._rack = request.rack_id
-        """Where the client is, if that matters."""
+        """The rack of the client, if it sent one."""
         self._leaders: dict[int, ListedNode] = {}
         """Leaders of refused partitions, which the answer lists."""
         self._found: list[tuple[FetchedPartition, FetchResponsePartition]] = []
         self._counted: list[tuple[str, int, int]] = []
-        """Topic, records and bytes of what was found."""
+        """Topic, and the number of records and bytes that were found."""
         self._settling: list[tuple[Partition, int]] = []
-        """Partitions with acknowledged records that it would read if they were committed, and where those end."""
+        """Partitions with acknowledged records that the answer lacks because they are not committed, and where those end."""
         self._has_settled = False
-        """It has waited for those long enough: any records will do."""
+        """Whether it has waited for those long enough, so that any records are enough."""
         self._is_late = self._wait_ms == 0 or self._bytes_min <= 0
-        """The client does not want to wait, or not any longer."""
+        """Whether the client's wait is over."""
         self._watched: list[Replica] = []
         self._future: asyncio.Future[FetchResponse] | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self._woken = False
 
     def satisfied(self) -> bool:
-        """Read, unless it is already known that there is too little; say whether the answer can go."""
+        """Read, unless there is certainly too little; returns whether the answer is complete."""
         enough = False
         if self._bytes_min > 1 and self._future is not None and not self._is_late:
             enough = self._available() >= self._bytes_min
@@ -180,7 +181,7 @@ class _Fetch:
 
     @staticmethod
     def _sent_on(partition: Partition, node_id: int) -> FetchResponsePartition:
-        """Nothing from here: a follower is closer to the client."""
+        """No records: the client should read from a follower that is closer."""
         return FetchResponsePartition(
             partition_index=partition.index,
             high_watermark=partition.high_watermark,
@@ -201,7 +202,7 @@ class _Fetch:
         return partition
 
     def _replica(self, wanted: FetchedPartition) -> Replica:
-        """The partition that is led here, or for a client that says where it is, a copy."""
+        """The partition if it is led here; for a client that sent its rack, also a copy of it."""
         topic, broker = wanted.topic, self._broker
         try:
             if isinstance(topic, str):
@@ -222,13 +223,13 @@ class _Fetch:
                     return self._bytes_min
                 there = partition.log.bytes_between(wanted.offset, partition.high_watermark)
             except (PenstockError, OSError):
-                # Reading will say what is wrong.
+                # The read reports what is wrong.
                 return self._bytes_min
             total += min(there, wanted.bytes_max)
         return total
 
     def wait(self) -> Awaitable[FetchResponse]:
-        """Wait for appends, at most as long as the client said, and for the commit of what was acknowledged before."""
+        """Wait for appends, at most as long as the client requested, and for the commit of records that were acknowledged before."""
         loop = self._gateway.loop
         future: asyncio.Future[FetchResponse] = loop.create_future()
         self._future = future
@@ -255,12 +256,12 @@ class _Fetch:
             future.set_result(self.response())
 
     def _time_up(self) -> None:
-        """The client's time is over: only what was acknowledged before the request came is worth waiting for."""
+        """The client's wait is over: wait only for records that were acknowledged before the request."""
         self._is_late = True
         self._look()
 
     def _settle_time_up(self) -> None:
-        """That was long enough for what the followers lack, and for records of other partitions; a sync of our own ends or fails."""
+        """The time for followers, and for records of other partitions, is over; a sync of this node always ends."""
         self._has_settled = True
         self._look()
         future = self._future
@@ -287,7 +288,7 @@ class _Fetch:
             timer.cancel()
 
     def response(self) -> FetchResponse:
-        """What was found last, as far as the session has not sent it yet."""
+        """What was found last, without what the session has sent already."""
         for name, count, size in self._counted:
             self._broker.meters.gave_out(name, Gateway.KAFKA, count, size)
         session = self._session
@@ -323,12 +324,12 @@ class _Fetch:
 
 
 def _diverging(partition: Replica, wanted: FetchedPartition) -> FetchResponseDivergingEpoch | None:
-    """Where the reader's log and this one part ways, if they do."""
+    """Where the reader's log and this one diverge, if they do."""
     if wanted.last_fetched_epoch < 0:
         return None
     epoch, end_offset = partition.end_offset_for(wanted.last_fetched_epoch)
     if epoch < 0 or wanted.offset < partition.log.start_offset:
-        # An epoch that is not known here, or history that is gone: there is no place to send the reader back to.
+        # The epoch is not known here, or its records are deleted: there is no offset to which the reader can return.
         raise PenstockError(Reason.OFFSET_OUT_OF_RANGE)
     if epoch < wanted.last_fetched_epoch or end_offset < wanted.offset:
         return FetchResponseDivergingEpoch(epoch=epoch, end_offset=end_offset)
@@ -336,7 +337,7 @@ def _diverging(partition: Replica, wanted: FetchedPartition) -> FetchResponseDiv
 
 
 def _closer_replica(broker: Broker, partition: Partition, rack: str, offset: int) -> int | None:
-    """The follower that a client in ``rack`` should read this from; None when it is best served here.
+    """The follower from which a client in ``rack`` should read; None for this node.
 
     It is in sync, up, to stay, and has what is asked for. The leader chooses again for each request (KIP-392).
     """
@@ -357,7 +358,7 @@ def _closer_replica(broker: Broker, partition: Partition, rack: str, offset: int
         and "kafka" in node.listeners
         and (in_sync.end_of(node_id) or 0) >= offset
     )
-    # Where a rack has several, its readers are spread over them.
+    # The readers of a rack with several of them are spread over these.
     return able[partition.index % len(able)] if able else None
 
 

@@ -1,10 +1,10 @@
-"""ListOffsets (API key 2): the first, last or a timestamp's offset.
+"""ListOffsets (API key 2): the first offset, the last, or that of a timestamp.
 
-Version 2 brings isolation, 4 leader epochs, 7 the offset of the largest timestamp (-3), 8 the earliest local one (-4), 9 the
-last tiered one (-5), 11 the earliest that waits for upload (-6). No match is -1, without an error.
+Version 2 adds the isolation level, 4 leader epochs, 7 the offset of the largest timestamp (-3), 8 the earliest local one (-4), 9 the
+last tiered one (-5), 11 the earliest that waits for upload (-6). Without a match the offset is -1, and there is no error.
 
-Records that were acknowledged with acks=1 count, and so do those that an earlier leader may have acknowledged: where the answer depends on some that are not
-known to be committed yet, it waits for them (``core/partitions/settling.py``). A new leader whose followers do not answer in that time must not report an end before one that its
+Records that were acknowledged with acks=1, or may have been acknowledged by an earlier leader, count: if the answer depends on records that are not known to be
+committed yet, it waits for them (``core/partitions/settling.py``). A new leader whose followers do not answer in that time must not report an end before one that its
 predecessor reported: it answers OFFSET_NOT_AVAILABLE from version 5 on, LEADER_NOT_AVAILABLE before.
 """
 
@@ -33,7 +33,7 @@ _NOT_AVAILABLE_FROM: Final = 5
 def handle(
     request: ListOffsetsRequest, context: RequestContext
 ) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
-    """Each partition by itself: an error of one is no error of the others."""
+    """Each partition by itself: an error of one does not affect the others."""
     queries = [
         OffsetQuery(topic.name, asked.partition_index, asked.timestamp, asked.current_leader_epoch)
         for topic in request.topics

@@ -1,10 +1,10 @@
-"""Metadata (API key 3): the brokers, and which topics and partitions there are.
+"""Metadata (API key 3): the brokers, the topics and the partitions.
 
-Version 0 asks for all topics with an empty list, later ones with null; 4 lets a client forbid the making of topics;
-8 tells allowed operations (those of the cluster up to 10); 10 brings topic ids, and 12 lets a topic be asked for by its id,
-when its name may be null; 13 has an error for the whole.
+Version 0 requests all topics by an empty list, later ones by null; 4 lets a client forbid the creation of topics;
+8 adds the allowed operations (those of the cluster up to 10); 10 adds topic ids, and 12 can request a topic by its id,
+when its name may be null; 13 has an error for the whole request.
 
-A topic that is made because it was asked for is in the answer with its leader: it works on the very next request.
+The answer has a topic that was created by the request, with its leader, so the next request can use it.
 """
 
 from typing import Final
@@ -36,7 +36,7 @@ LEADER_NOT_AVAILABLE: Final = CODES[Reason.LEADER_NOT_AVAILABLE]
 
 @handles(ApiKey.METADATA, versions=(0, 13))
 async def handle(request: MetadataRequest, context: RequestContext) -> MetadataResponse:
-    """Each topic by itself: an error of one is no error of the others."""
+    """Each topic by itself: an error of one does not affect the others."""
     broker = context.broker
     asked = request.topics
     if asked is None or (context.version == 0 and not asked):
@@ -85,10 +85,10 @@ async def _find(asked: MetadataRequestTopic, request: MetadataRequest, context: 
         if error.reason not in (Reason.UNKNOWN_TOPIC_OR_PARTITION, Reason.INVALID_TOPIC):
             raise
         if request.allow_auto_topic_creation and broker.settings.topics.auto_create:
-            # Another client may be creating it at this moment: theirs is as good.
+            # Another client may be creating it at this moment, which is fine.
             await context.do(CreateTopic(asked.name))
         else:
-            # Another node may have created it just before: clients that connect to this one next do not all try again.
+            # Another node may have created it just before: look in the store, so that clients need not try again.
             await broker.do(FindTopic(asked.name), context.caller)
     return broker.topics.require(asked.name)
 

@@ -1,6 +1,6 @@
-"""OffsetCommit (API key 8): where a group continues to read.
+"""OffsetCommit (API key 8): commit the offsets of a group.
 
-Versions 2 to 4 carry how long to keep the offsets, 6 adds the leader epoch, 7 the instance id of a static member, 8 is
+Versions 2 to 4 carry how long to retain the offsets, 6 adds the leader epoch, 7 the instance id of a static member, 8 is
 flexible, 9 is for groups of the newer protocol, 10 names topics by id.
 """
 
@@ -25,14 +25,14 @@ from penstock.wire.kafka.offset_commit_generated import (
 )
 
 PARTITIONS_A_PIECE: Final = 5000
-"""Committed together: some milliseconds of the event loop."""
+"""The number of offsets that are committed together, which takes some milliseconds of the event loop."""
 
 
 @handles(ApiKey.OFFSET_COMMIT, versions=(2, 10))
 def handle(
     request: OffsetCommitRequest, context: RequestContext
 ) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
-    """Answered once the offsets are durable. Of very many, each has its own answer if the group's generation ends in between."""
+    """Answered once the offsets are durable. If there are very many, the group's generation may end in between."""
     names = [_name(topic, context) for topic in request.topics]
     offsets = [
         OffsetToCommit(
@@ -72,7 +72,7 @@ def _response(
     names: list[TopicName | None],
     found: Sequence[Reason | None] | PenstockError,
 ) -> OffsetCommitResponse:
-    """Each partition has its own answer: there is no place for a refusal of the whole."""
+    """A refusal of the whole request is repeated for each partition, because the response has no place for it."""
     results = repeat(found) if isinstance(found, PenstockError) else iter(found)
     unknown = repeat(Reason.UNKNOWN_TOPIC_ID)
     return OffsetCommitResponse(

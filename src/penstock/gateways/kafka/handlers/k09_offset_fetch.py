@@ -1,7 +1,7 @@
-"""OffsetFetch (API key 9): where a group continues to read. What was never committed is -1, and no error; so is an unknown group.
+"""OffsetFetch (API key 9): the committed offsets of groups. An offset that was never committed is -1, without an error; so are all offsets of an unknown group.
 
-Version 2 adds the form without topics (all of them) and an error for the whole group, 5 the leader epoch, 6 is flexible, 7 asks
-for offsets that no open transaction may change (there are none), 8 asks for several groups, 9 is for groups of the newer
+Version 2 adds the form without topics (all of them) and an error for the whole group, 5 the leader epoch, 6 is flexible, 7 requests
+offsets that no open transaction may change (there are none), 8 can name several groups, 9 is for groups of the newer
 protocol, 10 names topics by id.
 """
 
@@ -31,14 +31,14 @@ from penstock.wire.kafka.offset_fetch_generated import (
 )
 
 PARTITIONS_A_PIECE: Final = 1000
-"""Of one group, looked at without letting others have their turn: some milliseconds."""
+"""Partitions of one group that are looked up without a pause, which takes some milliseconds."""
 
 
 @handles(ApiKey.OFFSET_FETCH, versions=(1, 10))
 def handle(
     request: OffsetFetchRequest, context: RequestContext
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
-    """Each group by itself, and once, however often it is named: all its offsets may be a large answer."""
+    """Each group by itself, and once, however often it is named, because all its offsets may be a large answer."""
     if context.version < 8:
         return _one_group(request, context)
     groups = _merged(request.groups)
@@ -48,7 +48,7 @@ def handle(
 
 
 def _merged(groups: list[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
-    """Each group once, with everything that is asked of it."""
+    """Each group once, with all its topics in the request."""
     merged: dict[str, OffsetFetchRequestGroup] = {}
     for group in groups:
         known = merged.get(group.group_id)
@@ -71,7 +71,7 @@ async def _much(groups: list[OffsetFetchRequestGroup], context: RequestContext) 
     for group in groups:
         pieces = _pieces(group) if _is_large(group) else iter((group,))
         found = await in_portions(pieces, lambda piece: _group(piece, context), turns)
-        # A refusal is of the whole group, so it is that of every piece.
+        # A refusal of the group is the same for every piece.
         answer = next((each for each in found if each.error_code), found[0])
         if not answer.error_code:
             answer.topics = [topic for each in found for topic in each.topics]
@@ -80,7 +80,7 @@ async def _much(groups: list[OffsetFetchRequestGroup], context: RequestContext) 
 
 
 def _pieces(group: OffsetFetchRequestGroup) -> Iterator[OffsetFetchRequestGroup]:
-    """The same question in several. A topic with very many partitions appears more than once in the answer."""
+    """The same request in several pieces. A topic with very many partitions appears more than once in the answer."""
     for topic in group.topics or ():
         for first in range(0, max(len(topic.partition_indexes), 1), PARTITIONS_A_PIECE):
             indexes = topic.partition_indexes[first : first + PARTITIONS_A_PIECE]

@@ -1,9 +1,9 @@
 """FindCoordinator (API key 10): the node that coordinates a group. A broker that is alone names itself.
 
-Version 1 adds the kind of key (0 group, 1 transactional id, 2 share group) and an error text, 3 is flexible, 4 asks for several
-keys. Transactional ids are refused with a code on which clients give up at once, and a text that says why: on "not
-available" they would look for a coordinator forever. Before version 4 that is ``TRANSACTIONAL_ID_AUTHORIZATION_FAILED``, the only such code of librdkafka, which shows the
-text with it. Java's producer asks with a later version and has its own text for that code, so there it is ``UNSUPPORTED_VERSION``, with which it shows ours.
+Version 1 adds the type of the key (0 group, 1 transactional id, 2 share group) and an error text, 3 is flexible, 4 can name several
+keys. Transactional ids are refused with an error with which clients give up at once: with "not available" they would look for a coordinator forever. Before
+version 4 that is ``TRANSACTIONAL_ID_AUTHORIZATION_FAILED``, the only such error of librdkafka, which shows the text with it. Java's producer uses a later version
+and has a text of its own for that error, so there it is ``UNSUPPORTED_VERSION``, with which it shows ours.
 """
 
 from collections.abc import Awaitable

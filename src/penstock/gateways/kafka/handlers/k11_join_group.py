@@ -1,6 +1,6 @@
 """JoinGroup (API key 11): become a member of the next generation.
 
-Version 1 tells the rebalance timeout from the session timeout, 4 gives new members their id before they join, 5 adds static
+Version 1 separates the rebalance timeout from the session timeout, 4 gives new members their id before they join, 5 adds static
 members, 6 is flexible, 7 answers with the protocol type and a null protocol on errors, 8 carries a reason for the log, 9 can tell
 a returning static leader not to assign.
 """
@@ -26,7 +26,7 @@ def handle(request: JoinGroupRequest, context: RequestContext) -> Future[JoinGro
         member_id=MemberId(request.member_id),
         instance_id=request.group_instance_id,
         client_id=context.client_id or "",
-        # As Kafka writes an address, which tools show and compare.
+        # Kafka's notation of an address, which tools show and compare.
         client_host=f"/{context.client_host}",
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms,

@@ -1,4 +1,4 @@
-"""Heartbeat (API key 12): a member is alive, and learns whether it must join again.
+"""Heartbeat (API key 12): keep a member in its group, or have it join again.
 
 Version 3 adds static members, 4 is flexible.
 """

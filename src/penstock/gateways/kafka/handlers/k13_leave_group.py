@@ -1,6 +1,6 @@
-"""LeaveGroup (API key 13): members go, and their partitions go to the others at once.
+"""LeaveGroup (API key 13): remove members, whose partitions are assigned to the others at once.
 
-Version 3 takes several members, by id or (static ones) by instance id, 4 is flexible, 5 carries a reason for the log.
+Version 3 removes several members, by id or (static ones) by instance id, 4 is flexible, 5 carries a reason for the log.
 """
 
 from penstock.errors import PenstockError
@@ -14,7 +14,7 @@ from penstock.wire.kafka.leave_group_generated import LeaveGroupRequest, LeaveGr
 
 @handles(ApiKey.LEAVE_GROUP, versions=(0, 5))
 def handle(request: LeaveGroupRequest, context: RequestContext) -> LeaveGroupResponse:
-    """One answer for each member; before version 3 there is one member, and its answer is the whole."""
+    """One answer for each member; before version 3 there is one member, whose error is that of the response."""
     if context.version < 3:
         leaving: tuple[LeavingMember, ...] = (LeavingMember(MemberId(request.member_id)),)
     else:

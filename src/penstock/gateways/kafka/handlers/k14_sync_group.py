@@ -1,6 +1,6 @@
-"""SyncGroup (API key 14): the leader brings the assignment, everybody gets a part of it.
+"""SyncGroup (API key 14): the leader sends the assignments, and every member gets its own.
 
-Version 3 adds static members, 4 is flexible, 5 checks and answers the protocol's type and name.
+Version 3 adds static members, 4 is flexible, 5 checks and returns the type and name of the protocol.
 """
 
 from asyncio import Future

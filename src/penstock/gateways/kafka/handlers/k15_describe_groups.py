@@ -1,7 +1,7 @@
 """DescribeGroups (API key 15): the state and the members of groups.
 
-Version 3 adds the allowed operations, 4 static members, 5 is flexible, 6 says of an unknown group that it is not found, where
-earlier ones say that it is dead.
+Version 3 adds the allowed operations, 4 static members, 5 is flexible, 6 has an error for an unknown group, which earlier versions
+describe as dead.
 """
 
 from collections.abc import Awaitable
@@ -25,7 +25,7 @@ from penstock.wire.kafka.describe_groups_generated import (
 def handle(
     request: DescribeGroupsRequest, context: RequestContext
 ) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:
-    """Each group by itself, and once, however often it is named: a large one is a large answer."""
+    """Each group by itself, and once, however often it is named, because it may be a large answer."""
     groups = list(dict.fromkeys(request.groups))
     return respond(
         groups,

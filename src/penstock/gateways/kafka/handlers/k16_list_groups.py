@@ -18,7 +18,7 @@ _STATES: Final = {state.value.lower(): state.value for state in GroupState}
 
 @handles(ApiKey.LIST_GROUPS, versions=(0, 5))
 def handle(request: ListGroupsRequest, context: RequestContext) -> ListGroupsResponse:
-    """Those that the caller may see. States and types are compared without regard to case; one that does not exist matches nothing."""
+    """Those that the caller may see. States and types are case-insensitive; an unknown one matches nothing."""
     states = {_STATES[name.lower()] for name in request.states_filter if name.lower() in _STATES}
     matches_nothing = (request.states_filter and not states) or (
         request.types_filter and _CLASSIC not in (name.lower() for name in request.types_filter)

@@ -1,4 +1,4 @@
-"""ApiVersions (API key 18): which APIs and versions are really served. An unknown version of it is answered by the connection."""
+"""ApiVersions (API key 18): the APIs and versions that this broker serves. The connection answers a request of an unknown version."""
 
 from typing import Final
 
@@ -13,7 +13,7 @@ _SOFTWARE_NAME_FROM: Final = 3
 
 @handles(ApiKey.API_VERSIONS, versions=(0, 4))
 def handle(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
-    """The gateway's own table, so that nothing is promised that is not there."""
+    """Made from the registered handlers, so every listed API is served."""
     if context.version >= _SOFTWARE_NAME_FROM and not (
         _is_plain(request.client_software_name) and _is_plain(request.client_software_version)
     ):

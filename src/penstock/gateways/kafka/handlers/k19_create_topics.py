@@ -1,6 +1,6 @@
 """CreateTopics (API key 19).
 
-Version 4 takes -1 for the broker's default numbers; 5 answers with the topic's numbers and configs; 7 with its id.
+Version 4 accepts -1 for the broker's default numbers; 5 returns the numbers and configs of the topic; 7 its id.
 """
 
 from penstock.core.topics.config import describe_topic_configs

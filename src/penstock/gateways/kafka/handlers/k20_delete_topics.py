@@ -1,4 +1,4 @@
-"""DeleteTopics (API key 20). Version 5 says why one was refused; 6 takes ids as well as names."""
+"""DeleteTopics (API key 20). Version 5 adds an error text; 6 accepts ids as well as names."""
 
 from typing import Final
 from uuid import UUID
@@ -23,7 +23,7 @@ _IDS_FROM: Final = 6
 
 @handles(ApiKey.DELETE_TOPICS, versions=(1, 6))
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> DeleteTopicsResponse:
-    """Each topic by itself; one that is named twice is deleted once, and its second answer says that it is gone."""
+    """Each topic by itself; one that is named twice is deleted once, and its second answer is an error."""
     asked = request.topics
     if context.version < _IDS_FROM:
         asked = [DeleteTopicsRequestTopic(name) for name in request.topic_names]

@@ -1,7 +1,7 @@
-"""DeleteRecords (API key 21): forget the beginning of partitions that this node leads; its followers do the same.
+"""DeleteRecords (API key 21): delete the first records of partitions that this node leads, here and on the followers.
 
-It is answered when every replica that may lead has done it, or with REQUEST_TIMED_OUT when the request's time is over: then it is done here, and the others
-do it later.
+It is answered when every replica that may lead has deleted them, or with REQUEST_TIMED_OUT after the client's timeout: then they are deleted here, and
+the others delete them later.
 
 Version 2 is flexible; nothing else changed.
 """
@@ -33,7 +33,7 @@ async def handle(request: DeleteRecordsRequest, context: RequestContext) -> Dele
             for asked in topic.partitions:
                 delete = DeleteRecords(topic.name, asked.partition_index, asked.offset, request.timeout_ms)
                 begun[-1][1].append(tasks.create_task(_delete(delete, context)))
-                # Each one is a small synced write: let others have their turn in between.
+                # Each one is a small synced write: let others be served in between.
                 await asyncio.sleep(0)
     return DeleteRecordsResponse(
         topics=[DeleteRecordsResponseTopic(name, [each.result() for each in answers]) for name, answers in begun]

@@ -1,4 +1,4 @@
-"""InitProducerId (API key 22): an id for an idempotent producer. Transactions are refused until they exist.
+"""InitProducerId (API key 22): an id for an idempotent producer. Transactions are not supported.
 
 Version 3 lets a producer keep its id with a higher epoch after an error.
 """
@@ -14,7 +14,7 @@ from penstock.wire.kafka.init_producer_id_generated import InitProducerIdRequest
 
 @handles(ApiKey.INIT_PRODUCER_ID, versions=(0, 5))
 async def handle(request: InitProducerIdRequest, context: RequestContext) -> InitProducerIdResponse:
-    """Without a transactional id every call gets an id that nobody had before."""
+    """Every request gets a new id."""
     if request.transactional_id is not None:
         return InitProducerIdResponse(error_code=context.code(Reason.TRANSACTIONS_NOT_SUPPORTED), producer_epoch=-1)
     try:

@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch (API key 23): where the log of a leader epoch ends, so that a reader can tell whether it was cut.
+"""OffsetForLeaderEpoch (API key 23): where the log of a leader epoch ends, by which a reader learns whether its log was truncated.
 
-Version 3 adds the replica id, 4 is flexible. A future epoch gets -1 and -1; a past one the end of the nearest at or below it.
+Version 3 adds the replica id, 4 is flexible. A future epoch gets -1 and -1; a past one the end of the nearest epoch at or below it.
 """
 
 from collections.abc import Awaitable, Sequence

@@ -1,7 +1,7 @@
-"""DescribeConfigs (API key 32): every config of topics, groups and of this broker, with its value and where that comes from.
+"""DescribeConfigs (API key 32): all configs of topics, groups and this broker, with their values and sources.
 
-Version 0 tells whether a value is the default; 1 the source instead, and the synonyms; 3 the type, and the documentation when it is asked for.
-Before version 4 a text holds 32,767 bytes: a longer list has the value null there, and all the others can be read.
+Version 0 has whether a value is the default; 1 the source instead, and the synonyms; 3 the type and, on request, the documentation.
+Before version 4 a text is limited to 32,767 bytes: a longer list has the value null.
 """
 
 from collections.abc import Awaitable

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs (API key 34): move replicas between the log directories of this broker. There is one directory, and every replica is in it."""
+"""AlterReplicaLogDirs (API key 34): move replicas between the log directories of this broker. There is only one, which has every replica."""
 
 from functools import partial
 
@@ -19,7 +19,7 @@ from penstock.wire.kafka.apis import ApiKey
 
 @handles(ApiKey.ALTER_REPLICA_LOG_DIRS, versions=(1, 2))
 async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> AlterReplicaLogDirsResponse:
-    """A move to the directory that a replica is in is done already."""
+    """A move to the directory that has the replica is done already."""
     results: dict[str, AlterReplicaLogDirsResponseResult] = {}
     turns = Turns()
     for wanted in request.dirs:

@@ -1,6 +1,6 @@
-"""DescribeLogDirs (API key 35): how much room partitions take on this node's disk, led here or copied.
+"""DescribeLogDirs (API key 35): the disk space that the replicas on this node take.
 
-Version 3 has an error for the whole; 4 tells the size of the disk and the room left; 5 whether it takes new partitions.
+Version 3 has an error for the whole request; 4 adds the size of the disk and its free space; 5 whether it accepts new partitions.
 """
 
 import shutil

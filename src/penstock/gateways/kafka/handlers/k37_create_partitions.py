@@ -1,4 +1,4 @@
-"""CreatePartitions (API key 37): let topics have more partitions. Versions 2 and 3 changed nothing that matters here."""
+"""CreatePartitions (API key 37): add partitions to topics. Versions 2 and 3 changed nothing here."""
 
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext

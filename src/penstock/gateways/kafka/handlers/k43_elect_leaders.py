@@ -1,7 +1,7 @@
-"""ElectLeaders (API key 43): elect leaders of partitions now. Any node takes it, not the controller alone.
+"""ElectLeaders (API key 43): elect leaders of partitions now. Every node accepts it, not only the controller.
 
-Version 1 adds the kind of election (0 the preferred leader, 1 an unclean one) and an error for the whole, 2 is flexible. Without a list
-of partitions all are meant, and those that are led as they should be are left out of the answer.
+Version 1 adds the type of election (0 the preferred leader, 1 an unclean one) and an error for the whole request, 2 is flexible. A request
+without a list is for all partitions, and its answer leaves out those that need no election.
 """
 
 from typing import Final
@@ -47,7 +47,7 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
             return ElectLeadersResponse(error_code=context.code(error))
         done = [(election, error) for election in elections]
     if request.topic_partitions is None:
-        # Another election was faster.
+        # Another election was made in between.
         done = [each for each in done if each[1] is None or each[1].reason is not Reason.ELECTION_NOT_NEEDED]
     by_topic = await by_topics(done, context, ElectLeadersResponsePartitionResult)
     return ElectLeadersResponse(

@@ -1,7 +1,7 @@
-"""AlterPartitionReassignments (API key 45): let other nodes have partitions, or take that back. Any node takes it, not the controller alone.
+"""AlterPartitionReassignments (API key 45): move partitions to other nodes, or cancel that. Every node accepts it, not only the controller.
 
-Version 1 lets a client forbid a change of the replication factor. The answer says that a move is agreed on; it is over when
-ListPartitionReassignments does not name it any more.
+Version 1 lets a client forbid a change of the replication factor. The answer says that the move is stored; it is complete when
+ListPartitionReassignments no longer lists it.
 """
 
 from penstock.gateways.kafka.context import RequestContext

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (API key 46): partitions that are on their way to other nodes. Version 0; no list asks for all."""
+"""ListPartitionReassignments (API key 46): partitions that are being reassigned. There is only version 0; a request without a list is for all of them."""
 
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
@@ -18,7 +18,7 @@ from penstock.wire.kafka.list_partition_reassignments_generated import (
 async def handle(
     request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse:
-    """What does not move, or does not exist, is left out."""
+    """Partitions that are not being reassigned, or do not exist, are left out."""
     partitions = None
     if request.topics is not None:
         partitions = tuple(

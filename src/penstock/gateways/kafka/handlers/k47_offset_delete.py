@@ -1,4 +1,4 @@
-"""OffsetDelete (API key 47): forget the offsets of a group in partitions that none of its members reads. There is one version."""
+"""OffsetDelete (API key 47): delete the offsets of a group in partitions that none of its members reads. There is only version 0."""
 
 from asyncio import Future
 from functools import partial

@@ -1,6 +1,6 @@
-"""DescribeCluster (API key 60): the brokers. Version 1 may ask for controllers instead, 2 for fenced brokers too.
+"""DescribeCluster (API key 60): the brokers. Version 1 can request controllers instead, 2 fenced brokers as well.
 
-It lists the brokers that are up: those registered with the cluster, and this one. No other broker is known here, so none is listed as fenced.
+It lists the brokers that are up: those registered with the cluster, and this one. No fenced brokers are known, so none are listed.
 """
 
 from typing import Final
@@ -23,7 +23,7 @@ _BROKERS: Final = 1
 
 @handles(ApiKey.DESCRIBE_CLUSTER, versions=(0, 2))
 def handle(request: DescribeClusterRequest, context: RequestContext) -> DescribeClusterResponse:
-    """This listener is for clients: it knows brokers and no controllers' addresses."""
+    """Controllers have no listeners, so there are none to list."""
     if request.endpoint_type != _BROKERS:
         return DescribeClusterResponse(
             error_code=MISMATCHED_ENDPOINT_TYPE,

@@ -1,4 +1,4 @@
-"""ListConfigResources (API key 74): the resources that have configs. Version 0 lists client metrics alone, of which there are none; 1 the types that are asked for."""
+"""ListConfigResources (API key 74): the resources that have configs. Version 0 lists only client metrics, of which there are none; 1 the requested types."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -21,7 +21,7 @@ _TYPES_FROM: Final = 1
 
 @handles(ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 1))
 def handle(request: ListConfigResourcesRequest, context: RequestContext) -> ListConfigResourcesResponse:
-    """No type asks for all of them."""
+    """A request without types is for all of them."""
     kinds = {ResourceType.CLIENT_METRICS} if context.version < _TYPES_FROM else set(request.resource_types)
     try:
         found = context.answer(ListConfiguredResources())

@@ -1,6 +1,6 @@
-"""DescribeTopicPartitions (API key 75): partitions of topics in the order of their names, a bounded piece at a time.
+"""DescribeTopicPartitions (API key 75): the partitions of topics, by name and in bounded pieces.
 
-Version 0. An answer that is not the whole has a cursor: the first partition that did not fit.
+There is only version 0. An incomplete answer has a cursor: the first partition that did not fit.
 """
 
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ LEADER_NOT_AVAILABLE: Final = CODES[Reason.LEADER_NOT_AVAILABLE]
 
 @handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0))
 async def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> DescribeTopicPartitionsResponse:
-    """No names ask for all topics. A limit below 1 still gets one partition, so that a client always gets on."""
+    """A request without names is for all topics. A limit below 1 still gets one partition, so that a client always makes progress."""
     left = min(max(request.response_partition_limit, 1), DESCRIBED_PARTITIONS_MAX)
     start_name = request.cursor.topic_name if request.cursor is not None else ""
     start_index = max(request.cursor.partition_index, 0) if request.cursor is not None else 0

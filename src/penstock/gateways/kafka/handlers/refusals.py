@@ -1,4 +1,4 @@
-"""The APIs that are served only to be refused: where they are not listed, clients wait forever, or guess."""
+"""The APIs that are always refused. They are listed, because without them clients wait forever, or guess."""
 
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
