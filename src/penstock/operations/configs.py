@@ -50,7 +50,7 @@ class AlterConfigs(Operation[None], frozen=True):
 
 
 class ReplaceConfigs(Operation[None], frozen=True):
-    """Give one topic, group or node these configs and no others. A config whose value is None is not set."""
+    """Give one topic, group or node these configs and no others. Each needs a value."""
 
     configs: dict[str, str | None]
     topic: str | None = None

@@ -22,7 +22,7 @@ from penstock.records.records import Headers
 from penstock.types import TopicName
 
 REDRIVE_COORDINATOR: Final = Owner(OwnerKind.GROUP)
-"""One group remembers, for all topics, what was redriven and purged."""
+"""One group has the offsets of what was redriven and purged, for all topics."""
 NO_LIMIT: Final = 2**63 - 1
 
 
@@ -93,7 +93,7 @@ class ShowDeadLetters(Operation[tuple[DeadLetter, ...]], frozen=True):
 
 
 class ReasonCount(msgspec.Struct, frozen=True):
-    """How many died of one reason, and when the first and the last of them did."""
+    """The number of dead letters with one reason, and the times of the first and the last."""
 
     reason: str
     count: int
@@ -125,7 +125,7 @@ class PlanRedrive(Operation[RedrivePlan], frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """The progress of a redrive or purge. ``total`` was counted at its start; ``skipped`` were finished by somebody else meanwhile."""
+    """The progress of a redrive or purge. ``total`` was counted at its start; ``skipped`` letters were finished by another one meanwhile."""
 
     total: int
     finished: int

@@ -87,7 +87,7 @@ def listing(resource: Resource) -> Right:
 
 
 class OwnerKind(Enum):
-    """How the node that carries an operation out is found."""
+    """How the node that carries out an operation is found."""
 
     LEADER = "leader"
     GROUP = "group"
@@ -98,7 +98,7 @@ class OwnerKind(Enum):
 
 
 class Owner(NamedTuple):
-    """The node that carries an operation out, by the fields that name it."""
+    """The node that carries out an operation, by the fields that name it."""
 
     kind: OwnerKind
     fields: tuple[str, ...] = ()
@@ -126,35 +126,35 @@ EVERY_NODE: Final = Owner(OwnerKind.EVERY)
 
 
 class Repeat(Enum):
-    """When an operation that failed may be sent again without the caller's knowledge."""
+    """When a failed operation may be sent again without the caller's knowledge."""
 
     UNDONE = "undone"
     """Only while it is certain that nothing was done."""
     ALWAYS = "always"
-    """Whatever became of the first try: doing it twice is the same as doing it once."""
+    """Whatever the outcome of the first attempt: doing it twice is the same as doing it once."""
 
 
 class AnyOperation(msgspec.Struct, Generic[R_co], frozen=True):
-    """Common to operations and streams."""
+    """What operations with one result and streams have in common."""
 
     rights: ClassVar[tuple[Right, ...]]
     belongs_to: ClassVar[Owner]
     repeat: ClassVar[Repeat] = Repeat.UNDONE
 
     def wait_ms_max(self) -> int:
-        """How long the owner may wait, at the caller's wish, before it answers."""
+        """How long the caller allows the owner to wait before it answers."""
         return 0
 
 
 class Operation(AnyOperation[R_co], Generic[R_co], frozen=True):
-    """Has one result."""
+    """An operation with one result."""
 
 
 class Stream(AnyOperation[R_co], Generic[R_co], frozen=True):
-    """Has any number of items, which its caller asks for by credit."""
+    """An operation with any number of items, for which its caller grants credit."""
 
     credit: int
-    """How many items may be sent before the caller grants more."""
+    """The number of items that may be sent before the caller grants more."""
 
 
 def result_type(asked: type[AnyOperation[Any]]) -> Any:  # noqa: ANN401  any type

@@ -53,7 +53,7 @@ class Lease(Operation[tuple[Delivery, ...]], frozen=True):
     belongs_to = coordinator()
 
     def wait_ms_max(self) -> int:
-        """It waits for the first record."""
+        """As long as it waits for the first record."""
         return self.wait_ms
 
 
@@ -158,7 +158,7 @@ class PartitionStatus(msgspec.Struct, frozen=True):
 
 
 class OwnerStatus(msgspec.Struct, frozen=True):
-    """A worker's name: how many records it holds, and through how many connections it waits for more."""
+    """A worker, with the number of its records and of the connections through which it waits for more."""
 
     owner: str
     leased: int
@@ -197,7 +197,7 @@ class DescribeQueue(Operation[QueueStatus], frozen=True):
 
 
 class PeekedRecord(NamedTuple):
-    """An unfinished record, left as it is. ``until_ms`` is when its lease or its wait ends, and 0 if it has none."""
+    """An unfinished record. ``until_ms`` is when its lease or its wait ends, and 0 if it has none."""
 
     topic: TopicName
     partition: int
@@ -226,7 +226,7 @@ class PeekQueue(Operation[tuple[PeekedRecord, ...]], frozen=True):
 
 
 class TouchedRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a queue knows of an unfinished record. ``until_ms`` is when its lease or its wait ends."""
+    """The state of an unfinished record. ``until_ms`` is when its lease or its wait ends."""
 
     offset: int
     state: RecordState
@@ -237,7 +237,7 @@ class TouchedRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class KnownStates(msgspec.Struct, frozen=True):
-    """What a queue knows of the records of one partition. Below ``floor`` all are finished, and so are the runs in ``finished`` (each
+    """The state of the records of one partition. Below ``floor`` all are finished, and so are the runs in ``finished`` (each
     from an offset up to, and without, the second); what is in neither list, below ``next_offset`` or ``end``, is untouched.
     """
 

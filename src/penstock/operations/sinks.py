@@ -90,7 +90,7 @@ class AbortSink(Operation[AbortedBatch], frozen=True):
 
 
 class DeleteSink(Operation[None], frozen=True):
-    """Forget a sink, what is staged in it and which batches it committed."""
+    """Delete a sink, its staged records and the memory of its committed batches."""
 
     sink: str
 

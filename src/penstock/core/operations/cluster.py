@@ -160,7 +160,7 @@ async def elect_leader(broker: "Broker", asked: cluster.ElectLeader, _: Caller) 
 
 @answers(cluster.ListElections)
 def list_elections(broker: "Broker", asked: cluster.ListElections, _: Caller) -> tuple[PartitionKey, ...]:
-    """By the agreed state, which any node has."""
+    """From the metadata that every node has."""
     topics, live = broker.topics, broker.cluster.nodes.live()
     return tuple(
         PartitionKey(topic.name, index)

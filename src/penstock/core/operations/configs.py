@@ -21,7 +21,7 @@ _KINDS = (ChangeKind.SET, ChangeKind.DELETE, ChangeKind.APPEND, ChangeKind.SUBTR
 
 @answers(configs.DescribeConfigs)
 def describe_configs(broker: "Broker", asked: configs.DescribeConfigs, _: Caller) -> dict[str, str]:
-    """By the agreed state, which any node has."""
+    """From the metadata that every node has."""
     if asked.topic is not None:
         check_topic_name(asked.topic)
         return dict(broker.topics.require(asked.topic).overrides)

@@ -45,7 +45,7 @@ def plan(
 
 
 class _Job:
-    """A redrive or a purge, as a stream: the newest progress now and then, and the last item with ``done``."""
+    """A redrive or a purge, as a stream: its progress from time to time, and a last item with ``done``."""
 
     def __init__(self, on_items: OnItems[Progress], on_end: OnEnd) -> None:
         self._on_items = on_items
@@ -53,11 +53,11 @@ class _Job:
         self.cancel: Cancel | None = None
 
     def progressed(self, progress: Progress) -> None:
-        """Something was done."""
+        """There is progress."""
         self._on_items((progress,))
 
     def finished(self, result: Progress | PenstockError) -> None:
-        """Everything is done, or it cannot continue."""
+        """The job is complete, or cannot continue."""
         if isinstance(result, PenstockError):
             self._on_end(result)
             return
@@ -68,7 +68,7 @@ class _Job:
         """Progress is sent without credit."""
 
     def close(self) -> None:
-        """Stop; what was done until now is done."""
+        """Stop the job; what it has done is kept."""
         if self.cancel is not None:
             self.cancel()
 
@@ -77,7 +77,7 @@ class _Job:
 def redrive(
     broker: "Broker", asked: dead_letters.Redrive, caller: Caller, on_items: OnItems[Progress], on_end: OnEnd
 ) -> OpenStream:
-    """Move them, at a rate."""
+    """Move them back at a rate."""
     job = _Job(on_items, on_end)
     job.cancel = broker.dead_letters.redrive(caller, asked, job.progressed, job.finished)
     return job

@@ -40,21 +40,21 @@ ELSEWHERE: Final = frozenset(
         Reason.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
-"""Reasons by which another node may own the operation by now, or this one in a moment."""
+"""Reasons for which another node may own the operation by now, or this node in a moment."""
 
 
 _LABELS: Final[dict[tuple[type[AnyOperation[Any]], str], tuple[str, str]]] = {}
 
 
 def unexpected(broker: "Broker", operation: Operation[Any], error: Exception) -> PenstockError:
-    """The refusal for a mistake in the broker itself. The trace is reported."""
+    """The refusal after a bug in the broker. The traceback is reported."""
     trace = "".join(traceback.format_exception(error))
     broker.report(f"{type(operation).__name__} failed: {trace}")
     return PenstockError(Reason.UNKNOWN, f"Internal error: {type(error).__name__}; see the broker's log")
 
 
 class Router(Protocol):
-    """Carries operations out wherever they belong; ``cluster/router.py`` is the real one. They are authorised already."""
+    """Carries out operations on the nodes that own them; ``cluster/router.py`` is the real one. They are already authorised."""
 
     def is_here(self, asked: AnyOperation[Any]) -> bool:
         """Whether this node owns the operation, as far as it knows."""
@@ -73,12 +73,12 @@ class Router(Protocol):
         ...
 
     async def learn(self, topic: str) -> bool:
-        """Whether this node knows a topic by now that another node created just before."""
+        """Look for a topic that another node created just before; whether this node knows it now."""
         ...
 
 
 class Door:
-    """Of one broker."""
+    """The door of one broker."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
@@ -97,7 +97,7 @@ class Door:
         return await (run(operation, caller) if partly is None else _completed(run, partly, caller))
 
     def begin(self, operation: Operation[R], caller: Caller, done: Done[R]) -> Cancel | None:
-        """Carry it out; ``done`` is called exactly once, perhaps before this returns. PenstockError when nothing was begun.
+        """Carry it out; ``done`` is called exactly once, perhaps before this returns. PenstockError if nothing was begun.
 
         Without a task or a future if this node owns the operation.
         """
@@ -121,7 +121,7 @@ class Door:
         return router.begin(operation, caller, done)
 
     async def open(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> OpenStream:
-        """An open stream; items come while its credit lasts. PenstockError when it cannot be opened."""
+        """An open stream, which sends items while it has credit. PenstockError if it cannot be opened."""
         self._admit(type(stream), stream, caller)
         router = self.router
         if router is None:

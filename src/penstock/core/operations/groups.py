@@ -92,7 +92,7 @@ def _group_offset(key: PartitionKey, committed: CommittedOffset) -> groups.Group
 def delete_offsets(
     broker: "Broker", asked: groups.DeleteOffsets, _: Caller, done: Done[tuple[Reason | None, ...]]
 ) -> Cancel | None:
-    """Reported once they are gone for good."""
+    """Reported once the deletion is durable."""
 
     def answered(reasons: dict[PartitionKey, Reason | None]) -> None:
         done(tuple([reasons[key] for key in asked.partitions]))
@@ -103,7 +103,7 @@ def delete_offsets(
 
 @works(groups.RegisterGroup)
 async def register_group(broker: "Broker", asked: groups.RegisterGroup, _: Caller) -> groups.Registration:
-    """Returned once the group has an offset in each partition; of a topic that does not exist it has none yet."""
+    """Returns once the group has an offset in each partition; a topic that does not exist has no partitions yet."""
     name, group = TopicName(asked.topic), GroupId(asked.group)
     if name not in broker.topics:
         registered = await broker.registry.register_for(name, group)
@@ -140,7 +140,7 @@ def heartbeat(broker: "Broker", asked: groups.Heartbeat, _: Caller) -> tuple[int
 
 @answers(groups.LeaveGroup)
 def leave_group(broker: "Broker", asked: groups.LeaveGroup, _: Caller) -> None:
-    """The others have its partitions."""
+    """Its partitions are assigned to the other members."""
     broker.groups.shared.leave(GroupId(asked.group), asked.consumer_id)
 
 
@@ -152,7 +152,7 @@ def membership(
     on_items: OnItems[groups.MemberAssignment],
     on_end: OnEnd,
 ) -> OpenStream:
-    """A member for as long as the stream is open."""
+    """The caller is a member while the stream is open."""
     return OpenMembership(broker, asked, caller, on_items, on_end)
 
 
@@ -184,7 +184,7 @@ def classic_heartbeat(broker: "Broker", asked: groups.ClassicHeartbeat, _: Calle
 
 @answers(groups.LeaveClassicGroup)
 def leave_classic_group(broker: "Broker", asked: groups.LeaveClassicGroup, _: Caller) -> tuple[Reason | None, ...]:
-    """The others have their partitions in the next generation."""
+    """Their partitions are assigned to the others in the next generation."""
     return tuple(broker.groups.leave(asked.group, asked.members))
 
 
@@ -199,7 +199,7 @@ def consumer_group_heartbeat(_: "Broker", __: groups.ConsumerGroupHeartbeat, ___
 
 @answers(groups.DescribeMembers)
 def describe_members(broker: "Broker", asked: groups.DescribeMembers, _: Caller) -> groups.GroupDescription:
-    """At the coordinator."""
+    """From the coordinator's state."""
     found = broker.groups.describe(asked.group)
     if found.reason is not None:
         raise PenstockError(found.reason)
@@ -210,7 +210,7 @@ def describe_members(broker: "Broker", asked: groups.DescribeMembers, _: Caller)
 def delete_groups(
     broker: "Broker", asked: groups.DeleteGroups, _: Caller, done: Done[tuple[Reason | None, ...]]
 ) -> Cancel | None:
-    """Reported once all of them are gone for good."""
+    """Reported once all deletions are durable."""
 
     def answered(reasons: dict[GroupId, Reason | None]) -> None:
         done(tuple([reasons[group] for group in asked.groups]))
@@ -221,7 +221,7 @@ def delete_groups(
 
 @answers(groups.FindCoordinator)
 def find_coordinator(broker: "Broker", asked: groups.FindCoordinator, _: Caller) -> int:
-    """By the agreed state, which any node has."""
+    """From the metadata that every node has."""
     return broker.cluster.coordinators.node_of(asked.group)
 
 
@@ -244,5 +244,5 @@ def merge_groups(_: "Broker", by_node: dict[int, tuple[groups.GroupListing, ...]
 
 @answers(groups.DescribeGroup)
 def describe_group(broker: "Broker", asked: groups.DescribeGroup, _: Caller) -> groups.GroupStatus:
-    """In numbers."""
+    """From the coordinator's state."""
     return group_status(broker, asked.group)

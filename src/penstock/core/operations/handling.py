@@ -23,26 +23,26 @@ R = TypeVar("R")
 Done = Callable[[R | PenstockError], None]
 """Is called once with the result, or with the reason for a failure after something was begun."""
 Cancel = Callable[[], None]
-"""Nobody waits for the result any more; harmless after it has come."""
+"""The result is no longer needed; does nothing after it was reported."""
 OnItems = Callable[[Sequence[R]], None]
 OnEnd = Callable[[PenstockError | None], None]
-"""Is called once when there will be no more items: None, or why."""
+"""Is called once when the stream ends: with None, or with the reason for its failure."""
 
 
 class OpenStream(Protocol):
-    """An open stream, as the side that reads it sees it."""
+    """An open stream, for its reader."""
 
     def grant(self, count: int, /) -> None:
-        """This many more items may be sent."""
+        """Allow this many more items."""
         ...
 
     def close(self) -> None:
-        """No more items are wanted; harmless after the end. ``on_end`` is not called after it."""
+        """Stop the stream; does nothing after its end. ``on_end`` is not called after it."""
         ...
 
 
 class HandlerKind(Enum):
-    """What a failure of a handler means; see the module."""
+    """The kinds of handlers, by what a failure means; see the module."""
 
     ANSWERS = "answers"
     BEGINS = "begins"
@@ -51,7 +51,7 @@ class HandlerKind(Enum):
 
 
 class Handler(NamedTuple):
-    """What carries an operation out on this node."""
+    """The function that carries out an operation on this node."""
 
     kind: HandlerKind
     run: Callable[..., Any]
@@ -59,7 +59,7 @@ class Handler(NamedTuple):
 
 HANDLERS: Final[dict[type[AnyOperation[Any]], Handler]] = {}
 BEGINNERS: Final[dict[type[AnyOperation[Any]], Callable[..., Cancel | None]]] = {}
-"""The handlers of the kind that begins, once more: for the hot ones the look-up counts."""
+"""The handlers of the kind that begins, again: it saves the hot ones a look-up."""
 MERGES: Final[dict[type[AnyOperation[Any]], Callable[["Broker", dict[int, Any]], Any]]] = {}
 """How the answers of all nodes become one, for the operations that every node answers."""
 
@@ -84,7 +84,7 @@ def works(
 
 
 def streams(stream: type[Stream[R]]) -> Callable[[Callable[..., OpenStream]], Callable[..., OpenStream]]:
-    """Declare a handler ``(broker, stream, caller, on_items, on_end) -> flow``."""
+    """Declare a handler ``(broker, stream, caller, on_items, on_end) -> open stream``."""
     return _declare(stream, HandlerKind.STREAMS)
 
 
@@ -110,21 +110,21 @@ def _declare(asked: type[AnyOperation[Any]], kind: HandlerKind) -> Callable[[Any
 
 
 async def awaited(start: Callable[[Callable[[R], None]], object]) -> R:
-    """What a rule reports to the callback that ``start`` hands to it."""
+    """What is passed to the callback that ``start`` gets."""
     future: Future[R] = Future()
     start(lambda found: None if future.done() else future.set_result(found))
     return await future
 
 
 async def next_turn(broker: "Broker") -> None:
-    """Return in the next turn of the event loop: others are served in between."""
+    """Return in the next turn of the event loop, so that others are served in between."""
     future: Future[None] = Future()
     broker.flusher.gather(lambda: None if future.done() else future.set_result(None))
     await future
 
 
 class with_reason:  # noqa: N801  used as a function; an object is smaller than a closure, and there is one for every ack
-    """``done`` for a rule that reports a reason, or None once it is done."""
+    """``done`` for a function that reports the reason for a failure, or None for success."""
 
     __slots__ = ("_done",)
 
@@ -132,5 +132,5 @@ class with_reason:  # noqa: N801  used as a function; an object is smaller than 
         self._done = done
 
     def __call__(self, reason: Reason | None) -> None:
-        """The rule has decided."""
+        """Called with the outcome."""
         self._done(None if reason is None else PenstockError(reason))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class OpenMembership:
-    """One stream. Its first item is sent before the constructor returns; if that fails, nobody has joined."""
+    """One stream. Its first item is sent before the constructor returns; if that fails, the member has not joined."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class OpenMembership:
         self._on_items = on_items
         self._on_end = on_end
         self._over = False
-        # The group finds this listener again by identity.
+        # The group identifies its listeners by identity.
         self._listener = self._changed
         key = self._group, self._topic, self._consumer_id
         partitions = broker.groups.shared.join(
@@ -55,7 +55,7 @@ class OpenMembership:
         on_items((assignment,))
 
     def grant(self, count: int) -> None:
-        """Assignments are few: they are sent without credit."""
+        """Assignments are sent without credit, because they are few."""
 
     def close(self) -> None:
         """The member leaves."""

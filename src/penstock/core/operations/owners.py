@@ -1,4 +1,4 @@
-"""Which node of a cluster an operation belongs to, by the records that all nodes share."""
+"""Which node of a cluster owns an operation, by the metadata that all nodes share."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def owner_of(broker: "Broker", asked: AnyOperation[Any]) -> NodeId:
-    """The node that carries the operation out. PenstockError while there is none.
+    """The node that carries out the operation. PenstockError while there is none.
 
     What names something that does not exist belongs to this node, which refuses it.
     """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @begins(queues.Lease)
 def lease(broker: "Broker", asked: queues.Lease, _: Caller, done: Done[tuple[queues.Delivery, ...]]) -> Cancel | None:
-    """Nothing more is leased to a caller that cancels."""
+    """A caller that cancels gets no more leases."""
 
     def leased(deliveries: Sequence[queues.Delivery]) -> None:
         done(tuple(deliveries))

@@ -1,4 +1,4 @@
-"""Authorisation of operations: the one place, beside the lanes of Kafka's produce and fetch and of publishing, that asks :class:`Access`."""
+"""Authorisation of operations. Only this module, and the publishing of records, calls :class:`Access`; the hot lanes call :func:`authorise_lane`."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple

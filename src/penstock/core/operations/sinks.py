@@ -31,7 +31,7 @@ def open_sink(broker: "Broker", asked: sinks.OpenSink, _: Caller, done: Done[sin
 def commit(
     broker: "Broker", asked: sinks.CommitSink, caller: Caller, done: Done[sinks.CommittedBatch]
 ) -> Cancel | None:
-    """It ends by itself, whether or not anybody waits for it."""
+    """The commit continues even if no caller waits for it."""
 
     def committed(found: Committed | PenstockError) -> None:
         done(found if isinstance(found, PenstockError) else sinks.CommittedBatch(True, *found))

@@ -55,13 +55,13 @@ def list_topic_names(broker: "Broker", asked: topics.ListTopicNames, caller: Cal
 
 @answers(topics.FindTopic)
 def find_topic(broker: "Broker", asked: topics.FindTopic, _: Caller) -> UUID:
-    """By the agreed state, which any node has."""
+    """From the metadata that every node has."""
     return broker.topics.require_named(asked.topic).topic_id
 
 
 @works(topics.CreateTopic)
 async def create_topic(broker: "Broker", asked: topics.CreateTopic, _: Caller) -> topics.TopicDescription:
-    """What was not asked for is filled in only if the topic is new: it cannot conflict with a topic that exists."""
+    """Defaults are used only for a new topic: they cannot conflict with an existing one."""
     partitions, replication_factor, configs = asked.partitions, asked.replication_factor, asked.configs
     if asked.topic not in broker.topics:
         partitions = asked.default_partitions if partitions is None else partitions
@@ -86,13 +86,13 @@ async def add_partitions(broker: "Broker", asked: topics.AddPartitions, _: Calle
 
 @works(topics.DeleteTopic)
 async def delete_topic(broker: "Broker", asked: topics.DeleteTopic, _: Caller) -> str:
-    """The name that it had."""
+    """Returns its name."""
     return (await broker.topics.delete(asked.topic)).name
 
 
 @answers(topics.DescribeTopic)
 def describe_topic(broker: "Broker", asked: topics.DescribeTopic, _: Caller) -> topics.TopicDetails:
-    """By the agreed state, which any node has."""
+    """From the metadata that every node has."""
     topic = broker.topics.require(asked.topic)
     partitions = tuple(
         topics.PartitionDescription(index, record.leader, tuple(record.replicas))
@@ -105,7 +105,7 @@ def describe_topic(broker: "Broker", asked: topics.DescribeTopic, _: Caller) -> 
 def describe_partition(
     broker: "Broker", asked: topics.DescribePartition, _: Caller, done: Done[topics.PartitionOffsets]
 ) -> Cancel | None:
-    """What was acknowledged before the call is waited for."""
+    """Waits for the commit of records that were acknowledged before the call."""
     partition = broker.partition(asked.topic, asked.partition)
 
     def settled() -> None:
@@ -116,13 +116,13 @@ def describe_partition(
 
 @answers(topics.DescribeTopicStats)
 def describe_topic_stats(broker: "Broker", asked: topics.DescribeTopicStats, _: Caller) -> topics.TopicStats:
-    """What this node knows, and what flowed through it."""
+    """What this node knows, and the traffic through it."""
     return topic_stats(broker, asked.topic)
 
 
 @merges(topics.DescribeTopicStats)
 def merge_topic_stats(broker: "Broker", by_node: dict[int, topics.TopicStats]) -> topics.TopicStats:
-    """Of each partition what its leader reports, and of what flowed the sum."""
+    """The statistics of each partition from its leader, and the sum of the traffic."""
     own = by_node[broker.node_id]
 
     def by_leader(known: topics.PartitionStats) -> topics.PartitionStats:

@@ -45,7 +45,7 @@ class PeerOperations:
         self._write_answer = answer
         self._under_way: dict[int, Cancel | None] = {}
         """By number: what cancels the operation, if it can be cancelled."""
-        self._flows: dict[int, Flow] = {}
+        self._flows: dict[int, OpenStream] = {}
         self._closed = False
 
     def close(self) -> None:

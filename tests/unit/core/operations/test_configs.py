@@ -1,0 +1,107 @@
+"""Configs of topics, groups and nodes: each is named by a field of its own, and needs the right on it."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from penstock.core.access import ANONYMOUS, Access, Caller
+from penstock.errors import PenstockError, Reason
+from penstock.operations.configs import (
+    AlterConfigs,
+    ConfigEdit,
+    DescribeConfigs,
+    ListConfiguredResources,
+    ReplaceConfigs,
+)
+from penstock.operations.operation import Action, Operation
+from penstock.types import Gateway
+from tests.support.kafka_node import NODE, KafkaNode
+
+CALLER = Caller(ANONYMOUS, Gateway.HTTP)
+SET = 0
+
+
+class Only(Access):
+    """Allows one action on one resource."""
+
+    allows_all = False
+
+    def __init__(self, *allowed: tuple[str, Action, str]) -> None:
+        self._allowed = allowed
+
+    def _require(self, kind: str, action: Action, name: str) -> None:
+        if (kind, action, name) not in self._allowed:
+            raise PenstockError(Reason[f"{kind}_AUTHORIZATION_FAILED"])
+
+    def require_topic(self, caller: Caller, action: Action, topic: str) -> None:
+        self._require("TOPIC", action, topic)
+
+    def require_group(self, caller: Caller, action: Action, group: str) -> None:
+        self._require("GROUP", action, group)
+
+    def require_cluster(self, caller: Caller, action: Action) -> None:
+        self._require("CLUSTER", action, "")
+
+
+@pytest_asyncio.fixture
+async def node(tmp_path: Path) -> AsyncIterator[KafkaNode]:
+    async with KafkaNode(tmp_path) as started:
+        await started.create("t", retention_ms="5")
+        yield started
+
+
+async def refusal(node: KafkaNode, operation: Operation[object]) -> Reason:
+    with pytest.raises(PenstockError) as refused:
+        await node.broker.do(operation, CALLER)
+    return refused.value.reason
+
+
+@pytest.mark.parametrize(
+    ("resource", "right"),
+    [
+        ({"topic": "t"}, ("TOPIC", "t")),
+        ({"group": "g"}, ("GROUP", "g")),
+        ({"node": str(NODE)}, ("CLUSTER", "")),
+        ({"node": ""}, ("CLUSTER", "")),
+    ],
+)
+async def test_configs_need_the_right_on_their_own_resource(
+    node: KafkaNode, resource: dict[str, str], right: tuple[str, str]
+) -> None:
+    kind, name = right
+    edit = ConfigEdit("retention.ms" if kind == "TOPIC" else "no.such.config", SET, "6")
+    for action, operation in (
+        (Action.DESCRIBE, DescribeConfigs(**resource)),
+        (Action.ALTER, AlterConfigs((edit,), validate_only=True, **resource)),
+        (Action.ALTER, ReplaceConfigs({}, validate_only=True, **resource)),
+    ):
+        node.broker.access = Only()
+        assert await refusal(node, operation) is Reason[f"{kind}_AUTHORIZATION_FAILED"]
+        node.broker.access = Only((kind, action, name))
+        if isinstance(operation, AlterConfigs) and kind != "TOPIC":
+            assert await refusal(node, operation) in (Reason.INVALID_CONFIG, Reason.INVALID_REQUEST)
+        else:
+            await node.broker.do(operation, CALLER)
+
+
+async def test_what_names_no_resource_is_refused(node: KafkaNode) -> None:
+    for operation in (DescribeConfigs(), AlterConfigs(()), ReplaceConfigs({})):
+        assert await refusal(node, operation) is Reason.INVALID_REQUEST
+
+
+async def test_what_was_set_is_described_and_changed(node: KafkaNode) -> None:
+    assert await node.broker.do(DescribeConfigs(topic="t"), CALLER) == {"retention.ms": "5"}
+    await node.broker.do(AlterConfigs((ConfigEdit("segment.ms", SET, "7"),), topic="t"), CALLER)
+    assert await node.broker.do(DescribeConfigs(topic="t"), CALLER) == {"retention.ms": "5", "segment.ms": "7"}
+    await node.broker.do(ReplaceConfigs({}, topic="t"), CALLER)
+    assert await node.broker.do(DescribeConfigs(topic="t"), CALLER) == {}
+    assert await refusal(node, AlterConfigs((ConfigEdit("segment.ms", 4),), topic="t")) is Reason.INVALID_REQUEST
+
+
+async def test_resources_are_listed_as_far_as_the_caller_may_describe_them(node: KafkaNode) -> None:
+    await node.create("u")
+    node.broker.access = Only(("CLUSTER", Action.DESCRIBE, ""), ("TOPIC", Action.DESCRIBE, "u"))
+    found = await node.broker.do(ListConfiguredResources(), CALLER)
+    assert (found.topics, found.groups) == (("u",), ())
