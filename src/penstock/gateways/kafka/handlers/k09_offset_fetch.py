@@ -5,16 +5,15 @@ offsets that no open transaction may change (there are none), 8 can name several
 protocol, 10 names topics by id.
 """
 
-from collections.abc import Awaitable, Iterable, Iterator
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, TypeVar
 from uuid import UUID
-
-from msgspec.structs import replace
 
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
-from penstock.gateways.kafka.portions import AT_ONCE_MAX, Turns, in_portions
+from penstock.gateways.kafka.portions import Turns
 from penstock.operations.groups import FetchOffsets, FetchOffsetsOf, GroupOffset
 from penstock.types import PartitionKey, TopicName
 from penstock.wire.kafka.apis import ApiKey
@@ -29,9 +28,15 @@ from penstock.wire.kafka.offset_fetch_generated import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from penstock.wire.kafka.primitives import UUID_ZERO
 
+_BY_ID_FROM: Final = 10
 PARTITIONS_A_PIECE: Final = 1000
 """Partitions of one group that are looked up without a pause, which takes some milliseconds."""
+
+Answer = TypeVar("Answer")
+Partition = TypeVar("Partition", OffsetFetchResponsePartition, OffsetFetchResponseGroupPartition)
+_Found = list[tuple[TopicName, list[tuple[int, GroupOffset | Reason]]]]
 
 
 @handles(ApiKey.OFFSET_FETCH, versions=(1, 10))
@@ -40,11 +45,20 @@ def handle(
 ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     """Each group by itself, and once, however often it is named, because all its offsets may be a large answer."""
     if context.version < 8:
-        return _one_group(request, context)
-    groups = _merged(request.groups)
-    if len(groups) > AT_ONCE_MAX or any(_is_large(group) for group in groups):
-        return _much(groups, context)
-    return OffsetFetchResponse(groups=[_group(group, context) for group in groups])
+        topics = request.topics
+        asked = None if topics is None else [(TopicName(topic.name), topic.partition_indexes) for topic in topics]
+        return _fetch(request.group_id, asked, context, partial(_response, request, context))
+    return _answers(_merged(request.groups), context)
+
+
+async def _answers(groups: list[OffsetFetchRequestGroup], context: RequestContext) -> OffsetFetchResponse:
+    turns = Turns()
+    answers: list[OffsetFetchResponseGroup] = []
+    for group in groups:
+        await turns.pause_if_long()
+        answer = _group(group, context)
+        answers.append(answer if isinstance(answer, OffsetFetchResponseGroup) else await answer)
+    return OffsetFetchResponse(groups=answers)
 
 
 def _merged(groups: list[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGroup]:
@@ -61,132 +75,96 @@ def _merged(groups: list[OffsetFetchRequestGroup]) -> list[OffsetFetchRequestGro
     return list(merged.values())
 
 
-def _is_large(group: OffsetFetchRequestGroup) -> bool:
-    return sum(len(topic.partition_indexes) for topic in group.topics or ()) > PARTITIONS_A_PIECE
+def _fetch(
+    group_id: str,
+    asked: list[tuple[TopicName, list[int]]] | None,
+    context: RequestContext,
+    answer: Callable[[_Found | PenstockError], Answer],
+) -> Answer | Awaitable[Answer]:
+    """The answer for one group: about these partitions, or about all."""
+    if asked is None:
+        by_topic: dict[TopicName, list[tuple[int, GroupOffset | Reason]]] = {}
+        try:
+            for offset in context.answer(FetchOffsets(group_id)):
+                by_topic.setdefault(TopicName(offset.topic), []).append((offset.partition, offset))
+        except PenstockError as error:
+            return answer(error)
+        return answer(list(by_topic.items()))
+
+    def by_topics(found: Sequence[GroupOffset | Reason] | PenstockError) -> Answer:
+        if isinstance(found, PenstockError):
+            return answer(found)
+        offsets = iter(found)
+        return answer([(name, [(index, next(offsets)) for index in indexes]) for name, indexes in asked])
+
+    keys = [PartitionKey(name, index) for name, indexes in asked for index in indexes]
+    return context.each(keys, partial(FetchOffsetsOf, group_id), by_topics, PARTITIONS_A_PIECE)
 
 
-async def _much(groups: list[OffsetFetchRequestGroup], context: RequestContext) -> OffsetFetchResponse:
-    turns = Turns()
-    answers: list[OffsetFetchResponseGroup] = []
-    for group in groups:
-        pieces = _pieces(group) if _is_large(group) else iter((group,))
-        found = await in_portions(pieces, lambda piece: _group(piece, context), turns)
-        # A refusal of the group is the same for every piece.
-        answer = next((each for each in found if each.error_code), found[0])
-        if not answer.error_code:
-            answer.topics = [topic for each in found for topic in each.topics]
-        answers.append(answer)
-    return OffsetFetchResponse(groups=answers)
+def _partitions(
+    kind: Callable[..., Partition], found: Sequence[tuple[int, GroupOffset | Reason]], context: RequestContext
+) -> list[Partition]:
+    return [
+        kind(index, -1, error_code=context.code(each))
+        if isinstance(each, Reason)
+        else kind(index, each.offset, each.leader_epoch, each.metadata)
+        for index, each in found
+    ]
 
 
-def _pieces(group: OffsetFetchRequestGroup) -> Iterator[OffsetFetchRequestGroup]:
-    """The same request in several pieces. A topic with very many partitions appears more than once in the answer."""
-    for topic in group.topics or ():
-        for first in range(0, max(len(topic.partition_indexes), 1), PARTITIONS_A_PIECE):
-            indexes = topic.partition_indexes[first : first + PARTITIONS_A_PIECE]
-            yield replace(group, topics=[replace(topic, partition_indexes=indexes)])
-
-
-def _one_group(request: OffsetFetchRequest, context: RequestContext) -> OffsetFetchResponse:
-    topics = request.topics
-    asked = None if topics is None else [(TopicName(topic.name), topic.partition_indexes) for topic in topics]
-    try:
-        found = _fetch(request.group_id, asked, context)
-    except PenstockError as error:
-        code = context.code(error)
+def _response(
+    request: OffsetFetchRequest, context: RequestContext, found: _Found | PenstockError
+) -> OffsetFetchResponse:
+    """Of one group, before version 8."""
+    if isinstance(found, PenstockError):
         if context.version >= 2:
-            return OffsetFetchResponse(error_code=code)
+            return OffsetFetchResponse(error_code=context.code(found))
         # The first version has no place for an error of the whole group.
-        return OffsetFetchResponse(
-            topics=[
-                OffsetFetchResponseTopic(
-                    name=name,
-                    partitions=[OffsetFetchResponsePartition(index, -1, error_code=code) for index in indexes],
-                )
-                for name, indexes in asked or ()
-            ]
-        )
+        found = [
+            (TopicName(topic.name), [(index, found.reason) for index in topic.partition_indexes])
+            for topic in request.topics or ()
+        ]
     return OffsetFetchResponse(
         topics=[
-            OffsetFetchResponseTopic(
-                name=name,
-                partitions=[
-                    OffsetFetchResponsePartition(index, -1, error_code=context.code(each))
-                    if isinstance(each, Reason)
-                    else OffsetFetchResponsePartition(index, each.offset, each.leader_epoch, each.metadata)
-                    for index, each in partitions
-                ],
-            )
+            OffsetFetchResponseTopic(name, _partitions(OffsetFetchResponsePartition, partitions, context))
             for name, partitions in found
         ]
     )
 
 
-_Asked = Iterable[tuple[TopicName, list[int]]]
-_Found = list[tuple[TopicName, list[tuple[int, GroupOffset | Reason]]]]
-
-
-def _fetch(group_id: str, asked: _Asked | None, context: RequestContext) -> _Found:
-    if asked is None:
-        by_topic: dict[TopicName, list[tuple[int, GroupOffset | Reason]]] = {}
-        for offset in context.answer(FetchOffsets(group_id)):
-            by_topic.setdefault(TopicName(offset.topic), []).append((offset.partition, offset))
-        return list(by_topic.items())
-    keys = tuple([PartitionKey(name, index) for name, indexes in asked for index in indexes])
-    offsets = context.answer(FetchOffsetsOf(group_id, keys))
-    found = iter(offsets)
-    return [(name, [(index, next(found)) for index in indexes]) for name, indexes in asked]
-
-
-def _group(group: OffsetFetchRequestGroup, context: RequestContext) -> OffsetFetchResponseGroup:
-    by_id = context.version >= 10
+def _group(
+    group: OffsetFetchRequestGroup, context: RequestContext
+) -> OffsetFetchResponseGroup | Awaitable[OffsetFetchResponseGroup]:
     unknown: list[OffsetFetchResponseGroupTopic] = []
     asked: list[tuple[TopicName, list[int]]] | None = None
     if group.topics is not None:
         asked = []
         for topic in group.topics:
-            name = _name_of(topic, context) if by_id else TopicName(topic.name)
+            name = _name_of(topic, context)
             if name is None:
-                unknown.append(_unknown(topic, context))
+                partitions = [(index, Reason.UNKNOWN_TOPIC_ID) for index in topic.partition_indexes]
+                refused = _partitions(OffsetFetchResponseGroupPartition, partitions, context)
+                unknown.append(OffsetFetchResponseGroupTopic(topic.topic_id, partitions=refused))
             else:
                 asked.append((name, topic.partition_indexes))
-    try:
-        found = _fetch(group.group_id, asked, context)
-    except PenstockError as error:
-        return OffsetFetchResponseGroup(group_id=group.group_id, error_code=context.code(error))
-    topics = []
-    for name, partitions in found:
-        topic_id = _id_of(name, context) if by_id else None
-        if by_id and topic_id is None:
-            continue
-        answered = OffsetFetchResponseGroupTopic(
-            name=name,
-            partitions=[
-                OffsetFetchResponseGroupPartition(index, -1, error_code=context.code(each))
-                if isinstance(each, Reason)
-                else OffsetFetchResponseGroupPartition(index, each.offset, each.leader_epoch, each.metadata)
-                for index, each in partitions
-            ],
-        )
-        if topic_id is not None:
-            answered.topic_id = topic_id
-        topics.append(answered)
-    return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics + unknown)
+
+    def answer(found: _Found | PenstockError) -> OffsetFetchResponseGroup:
+        if isinstance(found, PenstockError):
+            return OffsetFetchResponseGroup(group_id=group.group_id, error_code=context.code(found))
+        topics = []
+        for name, partitions in found:
+            known = context.broker.topics.get(name)
+            if known is not None or context.version < _BY_ID_FROM:
+                topic_id = UUID_ZERO if known is None else known.topic_id.bytes
+                offsets = _partitions(OffsetFetchResponseGroupPartition, partitions, context)
+                topics.append(OffsetFetchResponseGroupTopic(topic_id, name, offsets))
+        return OffsetFetchResponseGroup(group_id=group.group_id, topics=topics + unknown)
+
+    return _fetch(group.group_id, asked, context, answer)
 
 
 def _name_of(topic: OffsetFetchRequestGroupTopic, context: RequestContext) -> TopicName | None:
+    if context.version < _BY_ID_FROM:
+        return TopicName(topic.name)
     found = context.broker.topics.get_by_id(UUID(bytes=topic.topic_id))
     return None if found is None else found.name
-
-
-def _id_of(name: TopicName, context: RequestContext) -> bytes | None:
-    found = context.broker.topics.get(name)
-    return None if found is None else found.topic_id.bytes
-
-
-def _unknown(topic: OffsetFetchRequestGroupTopic, context: RequestContext) -> OffsetFetchResponseGroupTopic:
-    code = context.code(Reason.UNKNOWN_TOPIC_ID)
-    return OffsetFetchResponseGroupTopic(
-        topic_id=topic.topic_id,
-        partitions=[OffsetFetchResponseGroupPartition(index, -1, error_code=code) for index in topic.partition_indexes],
-    )
