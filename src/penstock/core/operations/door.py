@@ -162,6 +162,13 @@ class Door:
         self._admit(type(stream), stream, caller)
         return self.start(stream, caller, on_items, on_end)
 
+    def check(self, operation: AnyOperation[Any], caller: Caller) -> None:
+        """PenstockError unless the caller has the rights to the operation, which is not carried out.
+
+        For gateways that find mistakes in a request before they can make an operation of it: a refusal comes first.
+        """
+        authorise(self._broker, operation, caller)
+
     # Once it is admitted.
 
     def _admit(self, kind: type[AnyOperation[Any]], asked: AnyOperation[Any], caller: Caller) -> PartlyRefused | None:

@@ -11,6 +11,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.nodes import nodes_of
 from penstock.gateways.kafka.portions import at_a_time
+from penstock.operations.configs import AlterConfigs
 from penstock.operations.operation import Operation
 
 
@@ -98,6 +99,7 @@ async def change_each(
                     Reason.INVALID_REQUEST, f"{name[:64]!a} is listed twice in the request. List it once."
                 )
             if kind not in _FIELDS:
+                context.check(AlterConfigs((), node=name))
                 raise refuse_resource(kind)
             await context.do(operation(asked, {_FIELDS[kind]: name}))
         except PenstockError as error:

@@ -4,7 +4,7 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.address import Address
 from penstock.core.access import Caller
@@ -14,7 +14,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.answers import answer_later
 from penstock.gateways.kafka.errors import counted_code
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, Turns
-from penstock.operations.operation import Action, Operation, Resource
+from penstock.operations.operation import Action, AnyOperation, Operation, Resource
 
 if TYPE_CHECKING:
     from penstock.gateways.kafka.gateway import KafkaGateway
@@ -69,6 +69,10 @@ class RequestContext:
         return self.broker.advertised or self.local
 
     # Operations. They are carried out on this node, because clients find the right node by themselves.
+
+    def check(self, operation: AnyOperation[Any]) -> None:
+        """PenstockError unless the caller has the rights to an operation, which is not carried out."""
+        self.broker.door.check(operation, self.caller)
 
     def answer(self, operation: Operation[R]) -> R:
         """The result of an operation that has it at once."""

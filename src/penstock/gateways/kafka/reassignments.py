@@ -39,12 +39,6 @@ async def change_each(
     return await at_a_time(changes, one, AT_A_TIME_MAX)
 
 
-def refused_whole(done: Iterable[tuple[Change, PenstockError | None]]) -> PenstockError | None:
-    """The refusal of the whole request, if the caller may not change the cluster."""
-    refusals = (error for _, error in done if error is not None)
-    return next((error for error in refusals if error.reason is Reason.CLUSTER_AUTHORIZATION_FAILED), None)
-
-
 async def by_topics(
     done: Iterable[tuple[Change, PenstockError | None]],
     context: RequestContext,

@@ -163,6 +163,16 @@ async def test_a_failure_of_the_whole_is_not_mixed_with_refusals_of_items(node: 
     assert not failed.value.begun
 
 
+async def test_the_rights_to_an_operation_can_be_checked_without_carrying_it_out(node: KafkaNode) -> None:
+    node.broker.access = Denying((Action.CREATE, "new"))
+    node.broker.door.check(CreateTopic("new"), ALICE)
+    assert "new" not in node.broker.topics
+    assert node.broker.meters.operations.get(("CreateTopic", "http")) == 0
+    with pytest.raises(PenstockError) as refused:
+        node.broker.door.check(CreateTopic("other"), ALICE)
+    assert refused.value.reason is Reason.TOPIC_AUTHORIZATION_FAILED
+
+
 async def test_operations_are_counted_by_name_and_gateway(node: KafkaNode) -> None:
     for _ in range(2):
         await node.broker.do(ListTopics(), ALICE)

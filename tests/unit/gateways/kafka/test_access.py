@@ -446,3 +446,26 @@ async def test_the_operations_told_are_those_allowed(node: WireNode) -> None:
     [topic] = (await (await node.connect()).ask(ApiKey.METADATA, request, 12)).topics
     describe, describe_configs = 8, 10
     assert topic.topic_authorized_operations == 1 << describe | 1 << describe_configs
+
+
+async def test_a_refusal_comes_before_mistakes_in_the_request(node: WireNode) -> None:
+    node.broker.access = Guard(lambda _action, _what: True)
+    client = await node.connect()
+    twice = create("new")
+    twice.topics *= 2
+    partitions = CreatePartitionsRequest([CreatePartitionsRequestTopic("t", 9, None)] * 2, timeout_ms=1000)
+    no_such_kind = 99
+    for key, request, version, code in (
+        (ApiKey.CREATE_TOPICS, twice, 7, 29),
+        (ApiKey.CREATE_PARTITIONS, partitions, 3, 29),
+        (ApiKey.ELECT_LEADERS, ElectLeadersRequest(no_such_kind, []), 2, 31),
+        (ApiKey.ALTER_PARTITION_REASSIGNMENTS, AlterPartitionReassignmentsRequest(topics=[]), 1, 31),
+        (ApiKey.ALTER_CONFIGS, AlterConfigsRequest([AlterConfigsRequestResource(no_such_kind, "x", [])]), 2, 31),
+        (
+            ApiKey.DESCRIBE_CONFIGS,
+            DescribeConfigsRequest([DescribeConfigsRequestResource(no_such_kind, "x", None)]),
+            4,
+            31,
+        ),
+    ):
+        assert set(codes(await client.ask(key, request, version))) - {0} == {code}, key

@@ -39,6 +39,7 @@ async def _create(
 ) -> CreateTopicsResponseTopic:
     name = asked[0].name
     try:
+        context.check(CreateTopic(name))
         if len(asked) > 1:
             raise PenstockError(Reason.INVALID_REQUEST, "The topic is listed twice in the request. List it once.")
         topic = await context.do(_operation(asked[0], validate_only=validate_only))

@@ -72,9 +72,9 @@ def _values(asked: DescribeConfigsRequestResource, context: RequestContext) -> l
         )
     if kind == ResourceType.GROUP:
         return describe_group_configs(context.answer(DescribeConfigs(group=name)))
+    of_all = context.answer(DescribeConfigs(node=ALL_NODES))
     if kind != ResourceType.BROKER:
         raise refuse_resource(kind)
-    of_all = context.answer(DescribeConfigs(node=ALL_NODES))
     if not name:
         return describe_all_brokers(of_all)
     check_broker_name(name, context)

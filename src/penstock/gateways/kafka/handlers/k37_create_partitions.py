@@ -32,6 +32,7 @@ async def _grow(
 ) -> CreatePartitionsResponseResult:
     topic = asked[0]
     try:
+        context.check(AddPartitions(topic.name, topic.count))
         if len(asked) > 1:
             raise PenstockError(Reason.INVALID_REQUEST, "The topic is listed twice in the request. List it once.")
         assignments = None if topic.assignments is None else tuple(tuple(one.broker_ids) for one in topic.assignments)

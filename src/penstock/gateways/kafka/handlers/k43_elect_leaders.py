@@ -10,7 +10,7 @@ from penstock.core.cluster.reassignment import ElectionKind
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
-from penstock.gateways.kafka.reassignments import by_topics, change_each, refused_whole
+from penstock.gateways.kafka.reassignments import by_topics, change_each
 from penstock.operations.cluster import ElectLeader, ListElections
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.elect_leaders_generated import (
@@ -32,20 +32,20 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> Elect
     )
     elections = [ElectLeader(*place, unclean) for place in asked]
     try:
+        context.check(ListElections())
         if request.election_type not in set(ElectionKind):
             raise PenstockError(
                 Reason.INVALID_REQUEST,
                 f"There is no election of type {request.election_type}. Use 0 for the preferred leader, 1 for an unclean one.",
             )
-        if request.topic_partitions is None:
-            elections = [ElectLeader(*place, unclean) for place in context.answer(ListElections(unclean))]
-        done = await change_each(elections, context, request.timeout_ms)
-        if (refusal := refused_whole(done)) is not None:
-            raise refusal
     except PenstockError as error:
         if context.version >= _ERROR_FROM:
             return ElectLeadersResponse(error_code=context.code(error))
-        done = [(election, error) for election in elections]
+        done: list[tuple[ElectLeader, PenstockError | None]] = [(election, error) for election in elections]
+    else:
+        if request.topic_partitions is None:
+            elections = [ElectLeader(*place, unclean) for place in context.answer(ListElections(unclean))]
+        done = await change_each(elections, context, request.timeout_ms)
     if request.topic_partitions is None:
         # Another election was made in between.
         done = [each for each in done if each[1] is None or each[1].reason is not Reason.ELECTION_NOT_NEEDED]

@@ -4,9 +4,10 @@ Version 1 lets a client forbid a change of the replication factor. The answer sa
 ListPartitionReassignments no longer lists it.
 """
 
+from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
-from penstock.gateways.kafka.reassignments import by_topics, change_each, refused_whole
+from penstock.gateways.kafka.reassignments import by_topics, change_each
 from penstock.operations.cluster import ReassignPartition
 from penstock.wire.kafka.alter_partition_reassignments_generated import (
     AlterPartitionReassignmentsRequest,
@@ -23,6 +24,12 @@ async def handle(
 ) -> AlterPartitionReassignmentsResponse:
     """Each partition by itself."""
     may_change = request.allow_replication_factor_change
+    try:
+        context.check(ReassignPartition("", 0, None))
+    except PenstockError as error:
+        return AlterPartitionReassignmentsResponse(
+            allow_replication_factor_change=may_change, error_code=context.code(error), error_message=error.text
+        )
     moves = [
         ReassignPartition(
             topic.name,
@@ -34,11 +41,6 @@ async def handle(
         for asked in topic.partitions
     ]
     done = await change_each(moves, context, request.timeout_ms)
-    refusal = refused_whole(done)
-    if refusal is not None:
-        return AlterPartitionReassignmentsResponse(
-            allow_replication_factor_change=may_change, error_code=context.code(refusal), error_message=refusal.text
-        )
     by_topic = await by_topics(done, context, AlterPartitionReassignmentsResponsePartition)
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=may_change,
