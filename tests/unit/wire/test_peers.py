@@ -6,7 +6,6 @@ import pytest
 from penstock.errors import PenstockError, Reason
 from penstock.types import Acks
 from penstock.wire.errors import ProtocolViolation
-from penstock.wire.kafka.headers import join
 from penstock.wire.peers import (
     AppendHead,
     AppendOnceHead,
@@ -29,12 +28,12 @@ HEADS: list[tuple[PeerApi, Head]] = [
 
 @pytest.mark.parametrize(("api", "head"), HEADS)
 def test_a_request_is_read_as_it_was_said(api: PeerApi, head: Head) -> None:
-    data = memoryview(join(encode_peer_request(head, b"the batch")))
+    data = memoryview(b"".join(encode_peer_request(head, b"the batch")))
     assert decode_peer_request(api, data) == (head, bytearray(b"the batch"))
 
 
 def test_the_batch_may_be_changed_and_is_not_the_buffer_that_came() -> None:
-    data = bytearray(join(encode_peer_request(HEADS[0][1], b"batch")))
+    data = bytearray(b"".join(encode_peer_request(HEADS[0][1], b"batch")))
     _, batch = decode_peer_request(PeerApi.APPEND, memoryview(data))
     batch[:1] = b"B"
     assert data.endswith(b"batch")
@@ -42,14 +41,14 @@ def test_the_batch_may_be_changed_and_is_not_the_buffer_that_came() -> None:
 
 @pytest.mark.parametrize(("api", "head"), HEADS)
 def test_a_request_that_ends_early_is_refused(api: PeerApi, head: Head) -> None:
-    data = join(encode_peer_request(head))
+    data = b"".join(encode_peer_request(head))
     for end in range(len(data)):
         with pytest.raises(ProtocolViolation):
             decode_peer_request(api, memoryview(data[:end]))
 
 
 def test_a_request_of_another_kind_is_refused() -> None:
-    data = join(encode_peer_request(HEADS[0][1]))
+    data = b"".join(encode_peer_request(HEADS[0][1]))
     with pytest.raises(ProtocolViolation):
         decode_peer_request(PeerApi.APPEND_ONCE, memoryview(data))
     with pytest.raises(ProtocolViolation):

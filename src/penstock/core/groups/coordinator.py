@@ -6,7 +6,7 @@ All calls are made on the event loop. Call :meth:`GroupCoordinator.tick` at :met
 A node coordinates the groups of those partitions of the offsets topic that ``family`` has loaded.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -120,15 +120,14 @@ class GroupCoordinator:
             return GroupDescription(group_id, GroupState.DEAD)
         return _description(group, self.shared.describe(group))
 
-    def list_groups(self, states: Collection[GroupState] = ()) -> list[GroupListing]:
-        """The groups of this node, in these states or in any state. PenstockError while some are being loaded."""
+    def list_groups(self) -> list[GroupListing]:
+        """The groups of this node. PenstockError while some are being loaded."""
         self._end_sessions()
         for partition in self.family.shards:
             self.family.served(partition)
         return [
             GroupListing(group.group_id, group.protocol_type or "", group.state)
             for group in self._directory.groups.values()
-            if not states or group.state in states
         ]
 
     def delete_groups(self, group_ids: Sequence[GroupId], done: DeleteGroupsDone) -> None:

@@ -81,10 +81,6 @@ class Api:
         """Whether the codec has this version."""
         return self.min_version <= version <= self.max_version
 
-    def request_header_version(self, version: int) -> int:
-        """1, or 2 for a flexible version."""
-        return 2 if version >= self.first_flexible else 1
-
     def response_header_version(self, version: int) -> int:
         """0, or 1 for a flexible version; ApiVersions always answers with 0."""
         return 1 if version >= self.first_flexible and self.key != ApiKey.API_VERSIONS else 0

@@ -5,7 +5,6 @@ the others 1 and 0. There is one exception: an ApiVersions response has header 0
 it does not yet know what the broker speaks. And `client_id` is never compact, not even in header 2.
 """
 
-from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
@@ -72,16 +71,6 @@ def decode_response_header(buf: Buffer, pos: int, header_version: int) -> tuple[
     if pos > len(buf):
         raise truncated("ResponseHeader")
     return correlation_id, pos
-
-
-def buffers_size(parts: Sequence[Buffer]) -> int:
-    """How many bytes an encoded message takes."""
-    return sum(map(len, parts))
-
-
-def join(parts: Sequence[Buffer]) -> bytes:
-    """An encoded message as one run of bytes; copies the records, so only for small messages and tests."""
-    return b"".join(parts)
 
 
 def frame(correlation_id: int, header_version: int, parts: list[Buffer]) -> list[Buffer]:

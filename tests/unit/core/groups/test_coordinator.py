@@ -190,7 +190,7 @@ class TestDescribing:
             (GROUP, "consumer", GroupState.STABLE),
             ("simple", "", GroupState.EMPTY),
         }
-        assert [each.group_id for each in world.groups.list_groups({GroupState.EMPTY})] == ["simple"]
+        assert [each.group_id for each in world.groups.list_groups() if each.state is GroupState.EMPTY] == ["simple"]
 
 
 class TestDeletingGroups:

@@ -18,7 +18,6 @@ from penstock.wire.kafka.describe_configs_generated import (
     DescribeConfigsResponseConfig,
     DescribeConfigsResponseResult,
 )
-from penstock.wire.kafka.headers import join
 from penstock.wire.kafka.produce_generated import (
     ProduceRequest,
     ProduceRequestPartition,
@@ -89,7 +88,7 @@ def test_kafka_python_reads_the_same_names_and_values_and_writes_the_same_bytes(
         )
         if api.key == ApiKey.API_VERSIONS and kind == "response":
             ours.error_code = 0  # after an error kafka-python reads the rest as version 0, whatever was asked
-        data = join(encode(ours))
+        data = b"".join(encode(ours))
         theirs = CLASSES[api.key, kind].decode(data, version=version)
         assert_same(decode(data, 0), theirs)
         theirs._header = None
@@ -102,14 +101,14 @@ def test_produce_before_version_3_is_as_kafka_python_had_it(version) -> None:
     request = ProduceRequest(
         None, 1, 700, [ProduceRequestTopic(name="t", partition_data=[ProduceRequestPartition(4, b"xyz")])]
     )
-    data = join(API[ApiKey.PRODUCE].encode_request(request, version))
+    data = b"".join(API[ApiKey.PRODUCE].encode_request(request, version))
     theirs = getattr(old, f"ProduceRequest_v{version}")(1, 700, [("t", [(4, b"xyz")])])
     assert data == theirs.encode()
     assert API[ApiKey.PRODUCE].decode_request(data, 0, version) == request
 
     partition = ProduceResponsePartition(4, 7, 1234, log_append_time_ms=99 if version >= 2 else -1)
     response = ProduceResponse([ProduceResponseTopic(name="t", partition_responses=[partition])], 5 if version else 0)
-    data = join(API[ApiKey.PRODUCE].encode_response(response, version))
+    data = b"".join(API[ApiKey.PRODUCE].encode_response(response, version))
     decoded = getattr(old, f"ProduceResponse_v{version}").decode(io.BytesIO(data))
     assert decoded.responses == [("t", [(4, 7, 1234, 99) if version >= 2 else (4, 7, 1234)])]
     assert API[ApiKey.PRODUCE].decode_response(data, 0, version) == response
@@ -119,13 +118,13 @@ def test_describe_configs_version_0_is_as_kafka_python_had_it() -> None:
     old = importlib.import_module("kafka.protocol.old.admin")
     api = API[ApiKey.DESCRIBE_CONFIGS]
     request = DescribeConfigsRequest([DescribeConfigsRequestResource(2, "t", ["retention.ms"])])
-    data = join(api.encode_request(request, 0))
+    data = b"".join(api.encode_request(request, 0))
     assert data == old.DescribeConfigsRequest_v0([(2, "t", ["retention.ms"])]).encode()
     assert api.decode_request(data, 0, 0) == request
 
     config = DescribeConfigsResponseConfig("retention.ms", "5", read_only=False, is_default=True)
     response = DescribeConfigsResponse(7, [DescribeConfigsResponseResult(0, None, 2, "t", [config])])
-    data = join(api.encode_response(response, 0))
+    data = b"".join(api.encode_response(response, 0))
     decoded = old.DescribeConfigsResponse_v0.decode(io.BytesIO(data))
     assert decoded.results == [(0, None, 2, "t", [("retention.ms", "5", False, True, False)])]
     assert api.decode_response(data, 0, 0) == response

@@ -12,7 +12,6 @@ from penstock.limits import REQUEST_ELEMENTS_MAX
 from penstock.wire.errors import ProtocolViolation
 from penstock.wire.kafka.apis import API, Api, ApiKey
 from penstock.wire.kafka.find_coordinator_generated import DECODE_REQUEST as DECODE_FIND_COORDINATOR
-from penstock.wire.kafka.headers import join
 from penstock.wire.kafka.metadata_generated import DECODE_REQUEST as DECODE_METADATA
 from penstock.wire.kafka.offset_fetch_generated import DECODE_REQUEST as DECODE_OFFSET_FETCH
 from penstock.wire.kafka.primitives import uvarint
@@ -40,7 +39,7 @@ def decoder(api: Api, version: int, kind: str):
 
 def valid_bytes(api: Api, version: int, kind: str, seed: object = 0) -> bytes:
     encode = (api.encode_request_table if kind == "request" else api.encode_response_table)[version]
-    return join(encode(oracle.random_ours(api, version, kind, seed)))
+    return b"".join(encode(oracle.random_ours(api, version, kind, seed)))
 
 
 def decode_anything(api: Api, version: int, kind: str, data: bytes) -> None:

@@ -7,7 +7,7 @@ from typing import TypeVar
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from penstock.core.operations.handling import OpenStream, OnEnd, OnItems
+from penstock.core.operations.handling import OnEnd, OnItems, OpenStream
 from penstock.gateways.http.server.answers import REQUEST_ID, RawHeaders
 from penstock.gateways.http.server.routing import HttpCall
 from penstock.operations.operation import Stream
