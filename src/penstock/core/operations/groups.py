@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from penstock.core.access import Caller
 from penstock.core.groups.requests import NOTHING_COMMITTED, CommittedOffset, OffsetToCommit, PartitionKey
 from penstock.core.operations.handling import (
-    Cancel,
     Done,
     OnEnd,
     OnItems,
@@ -15,6 +14,7 @@ from penstock.core.operations.handling import (
     answers,
     awaited,
     begins,
+    in_order,
     merges,
     streams,
     with_reason,
@@ -33,26 +33,20 @@ if TYPE_CHECKING:
 
 
 @begins(groups.CommitOffset)
-def commit_offset(broker: "Broker", asked: groups.CommitOffset, _: Caller, done: Done[None]) -> Cancel | None:
+def commit_offset(broker: "Broker", asked: groups.CommitOffset, _: Caller, done: Done[None]) -> None:
     """Reported once it is durable."""
     topic = broker.topics.require(asked.topic)
     broker.topics.partition(topic, asked.partition)
     item = OffsetToCommit(PartitionKey(topic.name, asked.partition), asked.offset)
     broker.groups.commit_offset(GroupId(asked.group), item, with_reason(done))
-    return None
 
 
 @begins(groups.CommitOffsets)
 def commit_offsets(
     broker: "Broker", asked: groups.CommitOffsets, _: Caller, done: Done[tuple[Reason | None, ...]]
-) -> Cancel | None:
+) -> None:
     """Reported once they are durable."""
-
-    def answered(reasons: dict[PartitionKey, Reason | None]) -> None:
-        done(tuple([reasons[item.key] for item in asked.offsets]))
-
-    broker.groups.commit_offsets(asked, answered)
-    return None
+    broker.groups.commit_offsets(asked, in_order([item.key for item in asked.offsets], done))
 
 
 @answers(groups.FetchOffsets)
@@ -91,14 +85,9 @@ def _group_offset(key: PartitionKey, committed: CommittedOffset) -> groups.Group
 @begins(groups.DeleteOffsets)
 def delete_offsets(
     broker: "Broker", asked: groups.DeleteOffsets, _: Caller, done: Done[tuple[Reason | None, ...]]
-) -> Cancel | None:
+) -> None:
     """Reported once the deletion is durable."""
-
-    def answered(reasons: dict[PartitionKey, Reason | None]) -> None:
-        done(tuple([reasons[key] for key in asked.partitions]))
-
-    broker.groups.delete_offsets(asked.group, asked.partitions, answered)
-    return None
+    broker.groups.delete_offsets(asked.group, asked.partitions, in_order(asked.partitions, done))
 
 
 @works(groups.RegisterGroup)
@@ -159,19 +148,17 @@ def membership(
 @begins(groups.JoinClassicGroup)
 def join_classic_group(
     broker: "Broker", asked: groups.JoinClassicGroup, _: Caller, done: Done[groups.JoinResult]
-) -> Cancel | None:
+) -> None:
     """Reported when the generation begins. A refusal is a result, because it may name the member."""
     broker.groups.join(asked, done)
-    return None
 
 
 @begins(groups.SyncClassicGroup)
 def sync_classic_group(
     broker: "Broker", asked: groups.SyncClassicGroup, _: Caller, done: Done[groups.SyncResult]
-) -> Cancel | None:
+) -> None:
     """Reported once the leader's assignments are durable."""
     broker.groups.sync(asked, done)
-    return None
 
 
 @answers(groups.ClassicHeartbeat)
@@ -209,14 +196,9 @@ def describe_members(broker: "Broker", asked: groups.DescribeMembers, _: Caller)
 @begins(groups.DeleteGroups)
 def delete_groups(
     broker: "Broker", asked: groups.DeleteGroups, _: Caller, done: Done[tuple[Reason | None, ...]]
-) -> Cancel | None:
+) -> None:
     """Reported once all deletions are durable."""
-
-    def answered(reasons: dict[GroupId, Reason | None]) -> None:
-        done(tuple([reasons[group] for group in asked.groups]))
-
-    broker.groups.delete_groups(asked.groups, answered)
-    return None
+    broker.groups.delete_groups(asked.groups, in_order(asked.groups, done))
 
 
 @answers(groups.FindCoordinator)

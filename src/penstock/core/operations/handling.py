@@ -8,7 +8,7 @@
 """
 
 from asyncio import Future
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
 R = TypeVar("R")
+Item = TypeVar("Item")
 
 Done = Callable[[R | PenstockError], None]
 """Is called once with the result, or with the reason for a failure after something was begun."""
@@ -121,6 +122,11 @@ async def next_turn(broker: "Broker") -> None:
     future: Future[None] = Future()
     broker.flusher.gather(lambda: None if future.done() else future.set_result(None))
     await future
+
+
+def in_order(items: Sequence[Item], done: Done[tuple[R, ...]]) -> Callable[[Mapping[Item, R]], None]:
+    """``done`` for a function that reports a mapping with the result of each item."""
+    return lambda found: done(tuple([found[item] for item in items]))
 
 
 class with_reason:  # noqa: N801  used as a function; an object is smaller than a closure, and there is one for every ack
