@@ -14,7 +14,7 @@ from penstock.gateways.connections import SWEEP_MS
 from penstock.gateways.kafka.answers import PendingAnswer
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers.k00_produce import BY_ID_FROM, append, partition_of, refuse, when_acknowledged
-from penstock.meters import Histogram, OpenStream
+from penstock.meters import Histogram, Flow
 from penstock.transport.receive import LENGTH_BYTES, FrameReader
 from penstock.types import NO_OFFSET, NO_TIMESTAMP, Gateway
 from penstock.wire.kafka.headers import frame
@@ -88,7 +88,7 @@ class ProduceTarget:
 
     __slots__ = ("_after", "_before", "_pack", "_size", "flow", "latency", "partition", "shape", "when_acknowledged")
 
-    def __init__(self, partition: Partition, shape: ProduceShape, flow: OpenStream, latency: Histogram) -> None:
+    def __init__(self, partition: Partition, shape: ProduceShape, flow: Flow, latency: Histogram) -> None:
         self.partition = partition
         self.flow = flow
         self.latency = latency

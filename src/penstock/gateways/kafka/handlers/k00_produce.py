@@ -22,7 +22,7 @@ from penstock.gateways.kafka.errors import counted_code
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import current_leader
 from penstock.limits import DECOMPRESSED_RATIO_MAX
-from penstock.meters import OpenStream
+from penstock.meters import Flow
 from penstock.operations.operation import Action
 from penstock.records.batch import Compression, read_header, read_produced
 from penstock.records.builder import recompress
@@ -74,7 +74,7 @@ def append(
     batch: bytearray | memoryview,
     acks: int,
     now_ms: int,
-    flow: OpenStream,
+    flow: Flow,
     *,
     is_sound: bool = False,
     keys_checked: bool = False,
