@@ -7,7 +7,7 @@ restarted node is stopped once more while it carries out what was intended.
 
 import pytest
 
-from penstock.core.sinks.sinks import Committed, Opened
+from penstock.operations.sinks import CommittedBatch, OpenedSink
 from penstock.types import Flush
 from tests.crash.simulated_world import Stopped
 from tests.unit.core.sinks.world import SINK, TOPIC, Told, World
@@ -47,7 +47,7 @@ class Driver:
         told = Told()
         self.world.sinks.open(SINK, told)
         self._wait(told)
-        assert isinstance(told.result, Opened), told.result
+        assert isinstance(told.result, OpenedSink), told.result
         return -1 if told.result.last_batch_id is None else told.result.last_batch_id
 
     def _run(self, batch_id: int) -> None:
@@ -64,7 +64,7 @@ class Driver:
         # One that does not know that it is dead wants the same.
         zombie = world.commit(batch_id, *parts)
         self._wait(told)
-        assert isinstance(told.result, Committed), told.result
+        assert isinstance(told.result, CommittedBatch), told.result
         self.answered = batch_id
         self._wait(zombie)
         assert zombie.committed.already

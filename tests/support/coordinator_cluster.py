@@ -8,10 +8,10 @@ from typing import Any
 from penstock.core.broker import Broker
 from penstock.core.partitions.reading import read_from
 from penstock.core.publish import NewRecord, Placed
-from penstock.core.sinks.sinks import Committed, Opened, Part
 from penstock.core.topics.names import IDEMPOTENCY_TOPIC
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
+from penstock.operations.sinks import CommitSink, CommittedBatch, OpenedSink, SinkPart
 from penstock.types import Acks
 from tests.support.cluster_nodes import SECONDS_MAX, Running, until
 from tests.support.queue_cluster import CALLER, QueueCluster
@@ -167,11 +167,11 @@ class CoordinatorCluster(QueueCluster):
             raise PenstockError(Reason.COORDINATOR_NOT_AVAILABLE)
         return running
 
-    async def open_sink(self, name: str) -> Opened:
-        answers: list[Opened] = []
+    async def open_sink(self, name: str) -> OpenedSink:
+        answers: list[OpenedSink] = []
 
         async def one_try() -> None:
-            told: asyncio.Future[Opened | PenstockError] = asyncio.get_running_loop().create_future()
+            told: asyncio.Future[OpenedSink | PenstockError] = asyncio.get_running_loop().create_future()
             self.sinks_node.broker.sinks.open(name, partial(_tell, told))
             opened = await told
             if isinstance(opened, PenstockError):
@@ -181,7 +181,7 @@ class CoordinatorCluster(QueueCluster):
         await self._try(one_try, answers)
         return answers[0]
 
-    async def stage(self, opened: Opened, *values: bytes) -> tuple[int, int, int]:
+    async def stage(self, opened: OpenedSink, *values: bytes) -> tuple[int, int, int]:
         """One batch."""
         await self._known(opened.staging_topic)
         return 0, await self.produce(opened.staging_topic, *values), len(values)
@@ -217,17 +217,18 @@ class CoordinatorCluster(QueueCluster):
 
     def begin_commit(
         self, running: Running, name: str, batch_id: int, *parts: tuple[str, int, Sequence[tuple[int, int, int]]]
-    ) -> "asyncio.Future[Committed | PenstockError]":
+    ) -> "asyncio.Future[CommittedBatch | PenstockError]":
         """On one node; the future has its answer."""
-        told: asyncio.Future[Committed | PenstockError] = asyncio.get_running_loop().create_future()
-        running.broker.sinks.commit(CALLER, name, batch_id, [Part(*part) for part in parts], partial(_tell, told))
+        told: asyncio.Future[CommittedBatch | PenstockError] = asyncio.get_running_loop().create_future()
+        asked = CommitSink(name, batch_id, [SinkPart(topic, index, list(staged)) for topic, index, staged in parts])
+        running.broker.sinks.commit(CALLER, asked, partial(_tell, told))
         return told
 
     async def commit_sink(
         self, name: str, batch_id: int, *parts: tuple[str, int, Sequence[tuple[int, int, int]]]
-    ) -> Committed:
+    ) -> CommittedBatch:
         """As a client: to whoever speaks for sinks, again until it is told."""
-        answers: list[Committed] = []
+        answers: list[CommittedBatch] = []
 
         async def one_try() -> None:
             committed = await self.begin_commit(self.sinks_node, name, batch_id, *parts)

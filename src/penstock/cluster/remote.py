@@ -18,7 +18,7 @@ from penstock.core.cluster.replicas import TopicIdPartition
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.partitions.local_peers import LocalPeers
 from penstock.core.partitions.peers import AppendedOnce, AppendedRecords, CommittedDone, Produced, StatusDone
-from penstock.core.partitions.status import NO_PRODUCER, PartitionStatus, ProducerQuery
+from penstock.core.partitions.status import NO_PRODUCER, LeaderStatus, ProducerQuery
 from penstock.core.topics.names import OFFSETS_TOPIC
 from penstock.core.topics.records import NO_LEADER
 from penstock.core.topics.topics import Topic
@@ -208,7 +208,7 @@ class RemotePeers:
             )
 
         def received(numbers: list[int] | PenstockError) -> None:
-            done(numbers if isinstance(numbers, PenstockError) else PartitionStatus(*numbers))
+            done(numbers if isinstance(numbers, PenstockError) else LeaderStatus(*numbers))
 
         self._add(
             topic,

@@ -25,6 +25,7 @@ With bit 6 the base timestamp is when the batch's tombstones may be removed (see
 to it as usual.
 """
 
+from collections.abc import Iterator
 from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
@@ -138,6 +139,17 @@ class BatchHeader(NamedTuple):
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at ``position``; struct.error if there are fewer than 61 bytes. Checks nothing."""
     return BatchHeader._make(unpack_header(buffer, position))
+
+
+def batches_in(data: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The whole batches that a read of a log returned, each with its header."""
+    view = memoryview(data)
+    position = 0
+    while position < len(view):
+        header = read_header(view, position)
+        end = position + header.size_bytes
+        yield header, view[position:end]
+        position = end
 
 
 def crc_matches(batch: Buffer) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.core.cluster.replicas import UNREGISTERED
 from penstock.core.partitions.partition import Partition
-from penstock.core.partitions.status import PartitionStatus
+from penstock.core.partitions.status import LeaderStatus
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.records.builder import build_batch
@@ -222,7 +222,7 @@ async def test_a_leader_says_how_its_partition_stands(tmp_path: Path) -> None:
         await everywhere(cluster, "t")
         await cluster.publish(cluster.nodes[1], "t", [b"a", b"b"])
         for running in cluster.up:
-            assert await asked(running.node.remote.partition_status, known(running), 0) == PartitionStatus(0, 2)
+            assert await asked(running.node.remote.partition_status, known(running), 0) == LeaderStatus(0, 2)
 
 
 async def test_whoever_waits_is_told_when_the_node_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

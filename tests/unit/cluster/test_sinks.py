@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.core.sinks.sinks import Opened
 from penstock.core.topics.names import SINKS_TOPIC
 from penstock.errors import PenstockError, Reason
+from penstock.operations.sinks import CommitSink, OpenedSink
 from tests.support.cluster_nodes import until
 from tests.support.coordinator_cluster import CoordinatorCluster
 from tests.support.queue_cluster import CALLER
@@ -22,7 +22,7 @@ def world(path: Path) -> CoordinatorCluster:
     return CoordinatorCluster(path, 1, 2, 3, internal_partitions=1)
 
 
-async def opened(cluster: CoordinatorCluster, *leaders: int) -> Opened:
+async def opened(cluster: CoordinatorCluster, *leaders: int) -> OpenedSink:
     """A sink, and topic t with a partition led by each of these nodes."""
     await cluster.ready()
     nodes = [1, 2, 3]
@@ -31,7 +31,7 @@ async def opened(cluster: CoordinatorCluster, *leaders: int) -> Opened:
 
 
 async def staged(
-    cluster: CoordinatorCluster, sink: Opened, first: int, batches: int
+    cluster: CoordinatorCluster, sink: OpenedSink, first: int, batches: int
 ) -> tuple[list[Staged], list[bytes]]:
     """Batches of two records, and the records."""
     ranges, values = list[Staged](), list[bytes]()
@@ -76,7 +76,7 @@ async def test_another_node_says_that_it_does_not_speak_for_sinks(tmp_path: Path
             other.names,
             lambda: other.status(SINK),
             lambda: other.open(SINK, lambda _: None),
-            lambda: other.commit(CALLER, SINK, 1, [], lambda _: None),
+            lambda: other.commit(CALLER, CommitSink(SINK, 1, []), lambda _: None),
             lambda: other.abort(SINK, 1, lambda _: None),
             lambda: other.delete(SINK, lambda _: None),
         ]

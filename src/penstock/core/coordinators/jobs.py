@@ -1,8 +1,8 @@
-"""Work that is longer than a turn of the event loop: coroutines that say when they can wait, run a piece at a time.
+"""Work that takes longer than a turn of the event loop: coroutines that are run a piece at a time.
 
-A job awaits an :class:`Outcome`, any other :class:`Waiting`, or :data:`NEXT_TURN` when it only lets others have their turn. It cannot await
-what belongs to the event loop. All jobs of a turn together do about :data:`TURN_BYTES` of work, which they report by :meth:`Jobs.spend`; the
-next turn comes after all connections had theirs.
+A job awaits an :class:`Outcome`, any other :class:`Waiting`, or :data:`NEXT_TURN` to let others run. It cannot await asyncio's own
+awaitables. All jobs together do about :data:`TURN_BYTES` of work in a turn, which they report to :meth:`Jobs.spend`. All connections are
+served before the next turn.
 """
 
 from collections import deque
@@ -15,18 +15,18 @@ from penstock.limits import MIB
 from penstock.ports import Flusher
 
 TURN_BYTES: Final = 1 * MIB
-"""Read, checked, copied and written: some milliseconds."""
+"""Bytes read, checked, copied and written in a turn: some milliseconds."""
 CALL_BYTES: Final = 4096
-"""What a step costs that moves hardly any bytes, in bytes."""
+"""The cost of a step that moves hardly any bytes."""
 BATCH_BYTES: Final = 16 * 1024
-"""What a batch costs however small it is."""
+"""The fixed cost of a batch."""
 
 Resume = Callable[[], None]
 Job = Coroutine["Waiting", None, None]
 
 
 class Waiting:
-    """Something that a job can await. ``wait`` calls what it is given once the job can continue: later, or at once."""
+    """Something that a job can await. ``wait`` calls its argument once the job can continue: later, or at once."""
 
     __slots__ = ("wait",)
 
@@ -41,7 +41,7 @@ NEXT_TURN: Final = Waiting(lambda resume: resume())
 
 
 class Outcome:
-    """The end of something: it is called once, with the reason if that failed, and a job may wait for it."""
+    """The outcome of a call that answers later: called once, with the reason if it failed. A job can await it."""
 
     __slots__ = ("_resume", "is_known", "reason")
 
@@ -51,19 +51,19 @@ class Outcome:
         self._resume: Resume | None = None
 
     def __call__(self, reason: Reason | None) -> None:
-        """It succeeded, or failed for this reason."""
+        """The call succeeded, or failed for this reason."""
         self.is_known, self.reason = True, reason
         resume, self._resume = self._resume, None
         if resume is not None:
             resume()
 
     def __await__(self) -> Generator[Waiting, None, None]:
-        """Wait for the end; PenstockError if it failed."""
+        """Wait for the outcome; PenstockError if it is a failure."""
         yield from self.known().__await__()
         self.check()
 
     def known(self) -> Waiting:
-        """Wait for the end, without an error."""
+        """Wait for the outcome, without raising it."""
         return Waiting(self._wait)
 
     def _wait(self, resume: Resume) -> None:
@@ -73,13 +73,46 @@ class Outcome:
             self._resume = resume
 
     def check(self) -> None:
-        """PenstockError if it failed."""
+        """PenstockError if the call failed."""
         if self.reason is not None:
             raise PenstockError(self.reason)
 
 
+class JointOutcome(Outcome):
+    """The outcome of several calls: success if all of them succeed, else the first error, once all are known."""
+
+    __slots__ = ("_left", "_problem")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._left = 1
+        self._problem: PenstockError | None = None
+
+    def expect(self) -> None:
+        """One more call."""
+        self._left += 1
+
+    def add(self, result: object) -> None:
+        """One call has ended. It failed if the result is a PenstockError."""
+        if self._problem is None and isinstance(result, PenstockError):
+            self._problem = result
+        self._left -= 1
+        if not self._left:
+            self(None if self._problem is None else self._problem.reason)
+
+    def check(self) -> None:
+        """Raise the first error."""
+        if self._problem is not None:
+            raise self._problem
+
+    def close(self) -> "JointOutcome":
+        """No more calls will be added."""
+        self.add(None)
+        return self
+
+
 class AllOf:
-    """One answer to a caller who waits for several things: the first failure, if there is one, once all are known."""
+    """Calls ``done`` once several outcomes are known, with the first failure if there is one."""
 
     __slots__ = ("_done", "_left", "_reason")
 
@@ -89,15 +122,15 @@ class AllOf:
         self._reason: Reason | None = None
 
     def expect(self) -> Callable[[Reason | None], None]:
-        """One more thing to wait for; returns what to call when it is known."""
+        """Wait for one more outcome; returns the function to call with it."""
         self._left += 1
-        return self._tell
+        return self._add
 
     def close(self) -> None:
-        """Nothing more will be expected."""
-        self._tell(None)
+        """No more outcomes will be added."""
+        self._add(None)
 
-    def _tell(self, reason: Reason | None) -> None:
+    def _add(self, reason: Reason | None) -> None:
         self._left -= 1
         self._reason = self._reason or reason
         if not self._left:
@@ -115,7 +148,7 @@ class Jobs:
         self.closed = False
 
     def start(self, work: Callable[[], Job]) -> None:
-        """Begin a job at the end of this turn; never when they are closed."""
+        """Begin a job at the end of this turn, unless the jobs are closed."""
         self._continue(lambda: self._run(work()))
 
     def _continue(self, step: Callable[[], None]) -> None:
@@ -124,17 +157,17 @@ class Jobs:
             self._schedule()
 
     def spend(self, size_bytes: int) -> bool:
-        """Report work that was done; True when it is enough for this turn, and the job should await the next one."""
+        """Report work that was done; True if it is enough for this turn, and the job should await the next one."""
         self._left_bytes -= size_bytes
         return self._left_bytes <= 0
 
     def finish(self) -> None:
-        """Run all jobs to their ends now. None of them may wait for anything but the next turn."""
+        """Run all jobs to the end now. They may only wait for the next turn."""
         while self._ready:
             self._ready.popleft()()
 
     def close(self) -> None:
-        """No job continues."""
+        """Stop all jobs where they are."""
         self.closed = True
         self._ready.clear()
 

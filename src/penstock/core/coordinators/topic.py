@@ -14,7 +14,7 @@ from penstock.core.topics.names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX, GROUP_ID_CHARS_MAX, MIB
 from penstock.ports import Report
-from penstock.records.batch import read_header
+from penstock.records.batch import batches_in
 from penstock.records.builder import BatchBuilder
 from penstock.records.records import read_records
 from penstock.types import Buffer, TopicName
@@ -152,14 +152,10 @@ class InternalTopic:
 
 
 def _records(data: Buffer, offset: int, bytes_max: int) -> Iterator[tuple[Buffer, Buffer | None, int]]:
-    view = memoryview(data)
-    position = 0
-    while position < len(view):
-        end = position + read_header(view, position).size_bytes
-        for record in read_records(view[position:end], bytes_max):
+    for _, batch in batches_in(data):
+        for record in read_records(batch, bytes_max):
             if record.offset >= offset and record.key is not None:
                 yield record.key, record.value, record.timestamp
-        position = end
 
 
 def partition_of(owner: str, partitions: int) -> int:

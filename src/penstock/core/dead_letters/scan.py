@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.core.dead_letters.letters import is_wanted, read_dead_letter, within
 from penstock.core.groups.requests import PartitionKey
 from penstock.core.partitions.reading import read_from
-from penstock.core.partitions.status import PartitionStatus
+from penstock.core.partitions.status import LeaderStatus
 from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
@@ -55,7 +55,7 @@ class Scan:
             broker.peers.partition_status(topic, index, partial(self._set_end, index))
         self._begin()
 
-    def _set_end(self, index: int, status: PartitionStatus | PenstockError) -> None:
+    def _set_end(self, index: int, status: LeaderStatus | PenstockError) -> None:
         if isinstance(status, PenstockError):
             self._problem = status
         else:

@@ -5,11 +5,7 @@ from typing import TYPE_CHECKING
 from penstock.core.access import Caller
 from penstock.core.operations.handling import Cancel, Done, answers, begins
 from penstock.core.operations.rights import may_describe_topic
-from penstock.core.sinks.answers import Aborted, Deleted, Opened
-from penstock.core.sinks.sink import Committed
-from penstock.core.sinks.sinks import Part
 from penstock.core.topics.names import staging_topic
-from penstock.errors import PenstockError
 from penstock.operations import sinks
 
 if TYPE_CHECKING:
@@ -19,11 +15,7 @@ if TYPE_CHECKING:
 @begins(sinks.OpenSink)
 def open_sink(broker: "Broker", asked: sinks.OpenSink, _: Caller, done: Done[sinks.OpenedSink]) -> Cancel | None:
     """Created if it does not exist."""
-
-    def opened(found: Opened | PenstockError) -> None:
-        done(found if isinstance(found, PenstockError) else sinks.OpenedSink(asked.sink, *found))
-
-    broker.sinks.open(asked.sink, opened, remember_ms=asked.remember_ms)
+    broker.sinks.open(asked.sink, done, remember_ms=asked.remember_ms)
     return None
 
 
@@ -32,34 +24,21 @@ def commit(
     broker: "Broker", asked: sinks.CommitSink, caller: Caller, done: Done[sinks.CommittedBatch]
 ) -> Cancel | None:
     """The commit continues even if no caller waits for it."""
-
-    def committed(found: Committed | PenstockError) -> None:
-        done(found if isinstance(found, PenstockError) else sinks.CommittedBatch(True, *found))
-
-    parts = [Part(part.topic, part.partition, part.staged) for part in asked.parts]
-    broker.sinks.commit(caller, asked.sink, asked.batch_id, parts, committed, staging_id=asked.staging_id)
+    broker.sinks.commit(caller, asked, done)
     return None
 
 
 @begins(sinks.AbortSink)
 def abort(broker: "Broker", asked: sinks.AbortSink, _: Caller, done: Done[sinks.AbortedBatch]) -> Cancel | None:
     """Unless the batch is committed or about to be."""
-
-    def aborted(found: Aborted | PenstockError) -> None:
-        done(found if isinstance(found, PenstockError) else sinks.AbortedBatch(*found))
-
-    broker.sinks.abort(asked.sink, asked.batch_id, aborted)
+    broker.sinks.abort(asked.sink, asked.batch_id, done)
     return None
 
 
 @begins(sinks.DeleteSink)
 def delete(broker: "Broker", asked: sinks.DeleteSink, _: Caller, done: Done[None]) -> Cancel | None:
-    """With what is staged."""
-
-    def deleted(found: Deleted | PenstockError) -> None:
-        done(found if isinstance(found, PenstockError) else None)
-
-    broker.sinks.delete(asked.sink, deleted)
+    """With all staged batches."""
+    broker.sinks.delete(asked.sink, done)
     return None
 
 
@@ -67,7 +46,7 @@ def delete(broker: "Broker", asked: sinks.DeleteSink, _: Caller, done: Done[None
 def list_sinks(broker: "Broker", _: sinks.ListSinks, caller: Caller) -> tuple[sinks.SinkStatus, ...]:
     """By name."""
     return tuple(
-        sinks.SinkStatus(*broker.sinks.status(name))
+        broker.sinks.status(name)
         for name in broker.sinks.names()
         if may_describe_topic(broker, caller, staging_topic(name))
     )
@@ -76,4 +55,4 @@ def list_sinks(broker: "Broker", _: sinks.ListSinks, caller: Caller) -> tuple[si
 @answers(sinks.DescribeSink)
 def describe_sink(broker: "Broker", asked: sinks.DescribeSink, _: Caller) -> sinks.SinkStatus:
     """One sink."""
-    return sinks.SinkStatus(*broker.sinks.status(asked.sink))
+    return broker.sinks.status(asked.sink)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from penstock.core.partitions.status import PartitionStatus
+from penstock.core.partitions.status import LeaderStatus
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError
 
@@ -61,8 +61,8 @@ class PartitionEnds:
         except PenstockError:
             return -1
 
-    def _told(self, topic: Topic, index: int, done: Reached, status: PartitionStatus | PenstockError) -> None:
-        if isinstance(status, PartitionStatus):
+    def _told(self, topic: Topic, index: int, done: Reached, status: LeaderStatus | PenstockError) -> None:
+        if isinstance(status, LeaderStatus):
             self.note(topic.topic_id, index, status.high_watermark)
             done(status.high_watermark)
         else:

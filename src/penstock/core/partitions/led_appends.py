@@ -20,10 +20,10 @@ from penstock.core.partitions.peers import AppendedOnce, AppendedRecords, Produc
 from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX, MIB
 from penstock.ports import Clock
-from penstock.records.batch import CONTROL_BIT, read_header
+from penstock.records.batch import CONTROL_BIT, batches_in, read_header
 from penstock.records.builder import build_batch
 from penstock.records.records import Record, read_records
-from penstock.types import NO_PRODUCER_ID, Acks
+from penstock.types import NO_PRODUCER_ID, Acks, Buffer
 
 MARKS_MAX: Final = 100_000
 """Remembered of one partition; beyond that the log is read again."""
@@ -173,25 +173,21 @@ class LedAppends:
                 # Nobody can read it, so nobody can have seen it either.
                 marks.end += 1
                 continue
-            self._note_all(partition, marks, memoryview(data))
+            self._note_all(partition, marks, data)
             left -= len(data)
             marks.end = max(next_offset, marks.end + 1)
         return marks
 
     @staticmethod
-    def _note_all(partition: Partition, marks: _Marks, view: memoryview) -> None:
+    def _note_all(partition: Partition, marks: _Marks, data: Buffer) -> None:
         bytes_max = partition.topic.config.max_message_bytes * DECOMPRESSED_RATIO_MAX
-        position = 0
-        while position < len(view):
-            header = read_header(view, position)
-            end = position + header.size_bytes
+        for header, batch in batches_in(data):
             if not header.attributes & CONTROL_BIT:
                 with suppress(PenstockError):
-                    for record in read_records(view[position:end], bytes_max):
+                    for record in read_records(batch, bytes_max):
                         mark = _mark(record, marks.header)
                         if mark is not None:
                             marks.note(mark, record.offset)
-            position = end
 
     def _append_lacking(self, partition: Partition, call: _Call, marks: _Marks) -> None:
         end = appended_from = partition.log.next_offset

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from penstock.core.groups.requests import PartitionKey
-from penstock.core.partitions.status import NO_PRODUCER, PartitionStatus, ProducerQuery
+from penstock.core.partitions.status import NO_PRODUCER, LeaderStatus, ProducerQuery
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError
 from penstock.types import Acks, GroupId
@@ -33,7 +33,7 @@ class AppendedRecords(NamedTuple):
 
 
 AppendedOnce = Callable[[AppendedRecords | PenstockError], None]
-StatusDone = Callable[[PartitionStatus | PenstockError], None]
+StatusDone = Callable[[LeaderStatus | PenstockError], None]
 """Told how a partition stands, or why that cannot be known now."""
 CommittedDone = Callable[[int | PenstockError | None], None]
 """Told an offset, or that there is none, or why that cannot be known now."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.core.partitions.replica import Replica
 from penstock.errors import PenstockError, Reason
 from penstock.limits import DECOMPRESSED_RATIO_MAX, KIB
-from penstock.records.batch import CONTROL_BIT, read_header
+from penstock.records.batch import CONTROL_BIT, batches_in
 from penstock.records.records import Record, read_records
 
 if TYPE_CHECKING:
@@ -72,16 +72,11 @@ def record_bytes(record: Record) -> int:
 def _open(partition: Replica, data: bytes | memoryview, offset: int) -> Iterator[Record]:
     """The records of a read from ``offset`` on. The first batch may begin before it; control records are nobody's business."""
     bytes_max = partition.topic.config.max_message_bytes * DECOMPRESSED_RATIO_MAX
-    view = memoryview(data)
-    position = 0
-    while position < len(view):
-        header = read_header(view, position)
-        end = position + header.size_bytes
+    for header, batch in batches_in(data):
         if not header.attributes & CONTROL_BIT:
-            for record in read_records(view[position:end], bytes_max):
+            for record in read_records(batch, bytes_max):
                 if record.offset >= offset:
                     yield record
-        position = end
 
 
 class _Place:

@@ -1,7 +1,7 @@
-"""Exactly-once sinks: batches are staged where nobody reads them, and one commit appends them to their topics, once.
+"""Exactly-once sinks: batches are staged in a topic that readers cannot see, and one commit appends them to their target topics, once.
 
-The way of a commit (``commits.py``): what is to be appended is checked (``checks.py``), the intent is stored in ``__sinks``
-(``stored.py``), the staged batches are appended under the sink's own producer id, epoch and sequence, and the batch id is
-stored as the last one. After a crash an open intent is carried out from where its targets ended (``progress.py``). Everything
-is cut into pieces that a turn of the event loop can afford (``jobs.py``). ``sinks.py`` is the door.
+A commit (``commits.py``) checks what is to be appended (``checks.py``), stores its intent in ``__sinks`` (``stored.py``), appends the
+staged batches (``staging.py``) with the sink's own producer id, epoch and sequence numbers, and stores the batch id as the last one.
+After a crash, an open intent is completed from where it stopped. Long work is split over turns of the event loop
+(``core/coordinators/jobs.py``). ``sinks.py`` is the entry point.
 """

@@ -1,52 +1,30 @@
-"""One sink as this node has it in memory: what is stored of it, who waits for it, and how far its open intent is."""
+"""One sink in the memory of its coordinator: its stored state, the waiting commits, and the progress of its open intent."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
-from uuid import UUID
+from collections.abc import Callable
+from typing import Final
 
 from penstock.core.access import Caller
 from penstock.core.sinks.stored import StoredSink, Target
 from penstock.core.topics.names import staging_topic
 from penstock.errors import PenstockError, Reason
+from penstock.operations.sinks import CommitSink, CommittedBatch
+
+CommitDone = Callable[[CommittedBatch | PenstockError], None]
 
 
-class Part(NamedTuple):
-    """What a caller wants to have in a partition: staged batches by staging partition, base offset and records, in this order."""
+class WaitingCommit:
+    """A commit and the caller that waits for it. The caller is answered once."""
 
-    topic: str
-    partition: int
-    staged: Sequence[tuple[int, int, int]]
+    __slots__ = ("_done", "asked", "caller")
 
-
-class Committed(NamedTuple):
-    """A batch is in its targets; ``dropped`` are records whose topic was deleted meanwhile."""
-
-    already: bool
-    records: int = 0
-    dropped: int = 0
-
-
-CommitDone = Callable[[Committed | PenstockError], None]
-
-
-class CommitRequest:
-    """Somebody who waits for a commit. Told once."""
-
-    __slots__ = ("_done", "batch_id", "caller", "parts", "staging_id")
-
-    def __init__(
-        self, caller: Caller, batch_id: int, parts: Sequence[Part], staging_id: UUID | None, done: CommitDone
-    ) -> None:
+    def __init__(self, caller: Caller, asked: CommitSink, done: CommitDone) -> None:
         self.caller: Final = caller
-        self.batch_id: Final = batch_id
-        self.parts: Final = parts
-        self.staging_id: Final = staging_id
-        """The staging topic in which the parts lie; None when the caller does not say."""
+        self.asked: Final = asked
         self._done: CommitDone | None = done
 
-    def tell(self, result: Committed | PenstockError) -> None:
-        """The end, for this caller."""
+    def answer(self, result: CommittedBatch | PenstockError) -> None:
+        """Answer the caller, unless it has its answer already."""
         done, self._done = self._done, None
         if done is not None:
             done(result)
@@ -60,11 +38,11 @@ class Work:
     def __init__(self, target: Target, *, is_lost: bool = False) -> None:
         self.target: Final = target
         self.is_lost: Final = is_lost
-        """Whether a loss of power took some of what was staged: possible only if acknowledged does not mean synced."""
+        """Whether a power loss destroyed some of the staged batches. Possible only if records are acknowledged before they are synced."""
         self.appended = 0
-        """Records in the target's log, perhaps not committed yet."""
+        """Records in the target's log, committed or not."""
         self.dropped = False
-        """The rest has nowhere to go, or is lost."""
+        """The remaining records are lost, or their topic was deleted."""
 
     @property
     def left(self) -> int:
@@ -73,7 +51,7 @@ class Work:
 
 
 class Sink:
-    """Changes only by :class:`penstock.core.sinks.commits.Commits` and the door."""
+    """Changed only by ``SinkCommits`` and ``Sinks``."""
 
     __slots__ = (
         "busy",
@@ -96,23 +74,24 @@ class Sink:
         self.name: Final = name
         self.staging: Final = staging_topic(name)
         self.stored = stored
-        """As it was last committed to ``__sinks``."""
+        """As last committed to ``__sinks``."""
         self.work: list[Work] = []
-        """Of the intent in ``stored``."""
+        """The targets of the intent in ``stored``."""
         self.is_looked_at = False
-        """Whether ``work`` says what the targets really have."""
-        self.queue: deque[CommitRequest] = deque()
+        """Whether ``work`` is what the targets really have."""
+        self.queue: deque[WaitingCommit] = deque()
         self.idle_waiters: list[Callable[[], None]] = []
         self.busy = False
         self.gone = False
+        """Deleted, or coordinated by another node."""
         self.has_own_producer = False
-        """Whether its producer id was taken since the sinks are spoken for here."""
+        """Whether this coordinator has taken a producer id for it."""
         self.left: Reason | None = None
-        """Why this node serves it no more."""
+        """Why this node no longer coordinates it."""
         self.problem: str | None = None
-        """What keeps the open intent from being carried out; it is tried again and again."""
+        """Why the open intent could not be completed yet; it is retried."""
         self.touched_ms = touched_ms
-        """Monotonic: when it was last used (``uses.py``). Before the start of the process for one that was not since."""
+        """Monotonic time of the last use (``uses.py``). Before the start of the process if it was not used since."""
         self.seen_offset: int | None = None
         """Where the staging log ended when it was last looked at; None before that."""
 
@@ -122,8 +101,8 @@ class Sink:
         return last is None or batch_id > last
 
     def is_about(self, batch_id: int) -> bool:
-        """Whether the batch is being committed, or waits to be."""
+        """Whether the batch is being committed, or waits for that."""
         intent = self.stored.intent
         return (intent is not None and intent.batch_id == batch_id) or any(
-            request.batch_id == batch_id for request in self.queue
+            waiting.asked.batch_id == batch_id for waiting in self.queue
         )

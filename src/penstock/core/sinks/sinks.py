@@ -1,52 +1,73 @@
-"""The door to exactly-once sinks: opening, committing, aborting, looking, deleting.
+"""The entry point to exactly-once sinks: open, commit, abort, describe and delete them.
 
-A sink is a name, the last batch id that it committed, and a staging topic of one partition. Whoever writes stages batches there
-by plain produce (nobody can read them), and one caller commits a batch by naming where it staged what. A batch id that is not
-greater than the last one appends nothing, whoever brings it and whatever is staged.
+A sink is a name, the last batch id that it committed, and a staging topic with one partition. Writers stage batches there with plain
+produce requests; readers cannot see them. One caller then commits a batch by listing its staged offsets. A batch id that is not
+greater than the last one appends nothing, whichever caller sends it and whatever is staged.
 
 Nothing here waits: each ``done`` is called exactly once, perhaps before the call returns.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 from msgspec.structs import replace
 
 from penstock.core.access import Caller
 from penstock.core.coordinators.jobs import Jobs, Resume, Waiting
-from penstock.core.coordinators.runtime import Family
+from penstock.core.coordinators.runtime import Family, Shard
 from penstock.core.coordinators.topic import InternalTopic
-from penstock.core.sinks.answers import Aborted, Deleted, Opened, SinkStatus
 from penstock.core.sinks.checks import check_shape
-from penstock.core.sinks.commits import Commits, wake
-from penstock.core.sinks.loading import SinksShard
+from penstock.core.sinks.commits import SinkCommits, wake
 from penstock.core.sinks.refusals import busy, check_sink_name, just_removed, too_many, unknown
-from penstock.core.sinks.sink import CommitDone, CommitRequest, Committed, Part, Sink
-from penstock.core.sinks.stored import PARTITION, STAGING_PARTITION, StoredSink
+from penstock.core.sinks.sink import CommitDone, Sink, WaitingCommit
+from penstock.core.sinks.stored import PARTITION, STAGING_PARTITION, StoredSink, decode
 from penstock.core.sinks.uses import Uses, check_remember_ms
 from penstock.core.topics.names import SINKS_TOPIC, STAGING_PREFIX, is_staging, staging_topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import SINK_WAITING_MAX
+from penstock.operations.sinks import AbortedBatch, CommitSink, OpenedSink, SinkStatus
 from penstock.ports import Flusher, Report
 from penstock.settings import SinkSettings
+from penstock.types import Buffer
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
-__all__ = ["Aborted", "CommitDone", "Committed", "Deleted", "Opened", "Part", "SinkStatus", "Sinks"]
-
 _SWEEP_MS_MAX: Final = 60_000
 _SWEEP_AGAIN_MS: Final = 100
 _SWEEP_SINKS_MAX: Final = 200
-"""Sinks that are looked at in one go: a millisecond of the event loop, and some more when all of them are forgotten."""
+"""Sinks per sweep: a millisecond of the event loop, and some more if all of them are deleted."""
 _NAMED_MAX: Final = 5
 
+OpenDone = Callable[[OpenedSink | PenstockError], None]
+AbortDone = Callable[[AbortedBatch | PenstockError], None]
+DeleteDone = Callable[[PenstockError | None], None]
 
-OpenDone = Callable[[Opened | PenstockError], None]
-AbortDone = Callable[[Aborted | PenstockError], None]
-DeleteDone = Callable[[Deleted | PenstockError], None]
+
+class SinksShard(Shard):
+    """All sinks: ``__sinks`` has one partition. The last record of a sink is its state."""
+
+    def __init__(self, sinks: "Sinks") -> None:
+        self._sinks = sinks
+        self.found: Final[dict[str, StoredSink]] = {}
+        self.unreadable = 0
+        """Records of a later version."""
+
+    def replay(self, key: Buffer, value: Buffer | None, _: int) -> None:
+        if value is None:
+            self.found.pop(bytes(key).decode("utf-8", "replace"), None)
+        elif (read := decode(key, value)) is None:
+            self.unreadable += 1
+        else:
+            self.found[read[0]] = read[1]
+
+    def loaded(self) -> Iterator[int]:
+        self._sinks.restore(self)
+        return iter(())
+
+    def unloaded(self, reason: Reason) -> None:
+        self._sinks.resign(reason)
 
 
 class Sinks:
@@ -65,20 +86,20 @@ class Sinks:
         """Staging topics that are being deleted."""
         self._flusher = flusher
         self._jobs = Jobs(flusher)
-        self._commits = Commits(broker, self.family, self._jobs, self._pause, report)
+        self._commits = SinkCommits(broker, self.family, self._jobs, self._pause, report)
         self._paused: list[tuple[int, Resume]] = []
         self._uses = Uses(broker.clock, settings)
         self._sweep_due_ms = 0
         self._unswept: list[str] = []
-        """What this round has still to look at."""
+        """Sinks that this round has not checked yet."""
 
     # Opening and deleting.
 
     def open(self, name: str, done: OpenDone, *, remember_ms: int | None = None) -> None:
-        """Make the sink and its staging topic if they are not there.
+        """Open a sink. The sink and its staging topic are created if they do not exist.
 
-        ``remember_ms`` is for how long it has to be remembered when nobody uses it, where that is less than the settings say; None
-        leaves it as it is.
+        ``remember_ms`` is how long the sink must be remembered while it is not used, at most as long as the settings allow; None
+        leaves it unchanged.
         """
         check_sink_name(name)
         check_remember_ms(remember_ms)
@@ -109,21 +130,21 @@ class Sinks:
         sink = self._sinks.get(name)
         if sink is not None:
             self._uses.touch(sink)
-            self._tell_opened(sink, done, remember_ms)
+            self._answer_opened(sink, done, remember_ms)
             return
         clock = self._broker.clock
         stored = StoredSink(since_ms=clock.now_ms(), staging_id=topic.topic_id, remember_ms=remember_ms)
         sink = self._sinks[name] = Sink(name, stored, clock.monotonic_ms())
         sink.seen_offset = 0
-        # Nothing else begins before it is known to be there.
+        # Nothing else begins before the sink is stored.
         sink.busy = True
-        sink.idle_waiters.append(partial(self._tell_opened, sink, done))
+        sink.idle_waiters.append(partial(self._answer_opened, sink, done))
         try:
-            self._commits.write(name, stored, partial(self._made, sink))
+            self._commits.write(name, stored, partial(self._created, sink))
         except PenstockError as error:
-            self._made(sink, error.reason)
+            self._created(sink, error.reason)
 
-    def _made(self, sink: Sink, reason: Reason | None) -> None:
+    def _created(self, sink: Sink, reason: Reason | None) -> None:
         if sink.left is not None:
             return
         if reason is None:
@@ -137,10 +158,10 @@ class Sinks:
             sink.problem = f"sink {sink.name} could not be stored: {reason.value}; open it again"
         wake(sink)
 
-    def _tell_opened(
+    def _answer_opened(
         self, sink: Sink, done: OpenDone, remember_ms: int | None = None, *, is_saved: bool = False
     ) -> None:
-        """Its last batch, once it is known which one that is."""
+        """Answer with the last batch, once no commit is under way."""
         if sink.left is not None:
             done(PenstockError(sink.left))
         elif sink.problem is not None:
@@ -148,17 +169,18 @@ class Sinks:
         elif sink.gone:
             done(unknown(sink.name))
         elif sink.busy:
-            sink.idle_waiters.append(partial(self._tell_opened, sink, done, remember_ms))
+            sink.idle_waiters.append(partial(self._answer_opened, sink, done, remember_ms))
         elif not is_saved and self._uses.is_unsaved(sink, remember_ms) and self._save_use(sink, remember_ms):
-            sink.idle_waiters.append(partial(self._tell_opened, sink, done, is_saved=True))
+            sink.idle_waiters.append(partial(self._answer_opened, sink, done, is_saved=True))
         elif (topic := self._broker.topics.get(sink.staging)) is None:
             done(just_removed(sink.name))
         else:
-            done(Opened(sink.staging, topic.topic_id, 1, sink.stored.last_batch_id))
+            done(OpenedSink(sink.name, sink.staging, topic.topic_id, 1, sink.stored.last_batch_id))
 
     def _save_use(self, sink: Sink, remember_ms: int | None = None) -> bool:
-        """Store when the sink was last used. Whoever waits is served even if that fails: then the sink is forgotten too early
-        at the worst, and what is committed to it by that time is refused.
+        """Store when the sink was last used.
+
+        Callers are served even if this fails: at worst the sink is deleted too early, and later commits to it are refused.
         """
         stored = self._uses.saved(sink, remember_ms)
         try:
@@ -174,11 +196,11 @@ class Sinks:
         self._jobs.start(partial(self._commits.serve, sink))
 
     def delete(self, name: str, done: DeleteDone) -> None:
-        """Forget a sink, what is staged in it and what it committed: a sink of that name is a new one from then on."""
+        """Delete a sink, its staged batches and its last batch id. A later sink of the same name is a new one."""
         sink = self._require(name)
         if sink.busy and sink.problem is None:
             raise busy(sink)
-        # From now on: the next sink of the name has another staging topic, so that nothing staged for this one is taken for its own.
+        # A new sink of this name must get another staging topic, without the batches staged here.
         self._dropping.add(sink.staging)
         try:
             self._commits.write(name, None, partial(self._deleted, sink, done))
@@ -191,13 +213,13 @@ class Sinks:
         del self._sinks[sink.name]
         sink.gone = True
         while sink.queue:
-            sink.queue.popleft().tell(unknown(sink.name))
+            sink.queue.popleft().answer(unknown(sink.name))
 
     def _deleted(self, sink: Sink, done: DeleteDone, reason: Reason | None) -> None:
         self._dropping.discard(sink.staging)
         if reason is None:
             self._drop_staging(sink.staging)
-        done(Deleted(sink.name) if reason is None else PenstockError(reason))
+        done(None if reason is None else PenstockError(reason))
 
     def _drop_staging(self, topic: str) -> None:
         if topic in self._broker.topics and topic not in self._dropping:
@@ -218,23 +240,16 @@ class Sinks:
     def commit(
         self,
         caller: Caller,
-        name: str,
-        batch_id: int,
-        parts: Sequence[Part],
+        asked: CommitSink,
         done: CommitDone,
-        *,
-        staging_id: UUID | None = None,
     ) -> None:
-        """Have what is staged appended to its targets, all of it and once. It waits for the sink's other commits.
-
-        ``staging_id`` is that of the staging topic as it was opened: a commit that names another life of it is refused.
-        """
-        check_shape(parts)
-        sink = self._require(name)
+        """Append all staged batches of a commit to their targets, once. Earlier commits of the sink come first."""
+        check_shape(asked.parts)
+        sink = self._require(asked.sink)
         self._uses.touch(sink)
         if len(sink.queue) > SINK_WAITING_MAX:
             raise busy(sink)
-        sink.queue.append(CommitRequest(caller, batch_id, parts, staging_id, done))
+        sink.queue.append(WaitingCommit(caller, asked, done))
         self._serve(sink)
 
     def _serve(self, sink: Sink) -> None:
@@ -243,20 +258,20 @@ class Sinks:
             self._jobs.start(partial(self._commits.serve, sink))
 
     def abort(self, name: str, batch_id: int, done: AbortDone) -> None:
-        """Drop what is staged, unless this batch is committed or about to be."""
+        """Drop all staged batches, unless this batch is committed or about to be."""
         sink = self._require(name)
         self._uses.touch(sink)
         if not sink.wants(batch_id):
-            done(Aborted(False, f"batch {batch_id} is already committed"))
+            done(AbortedBatch(False, f"batch {batch_id} is already committed"))
             return
         if sink.is_about(batch_id):
-            done(Aborted(False, f"batch {batch_id} is being committed"))
+            done(AbortedBatch(False, f"batch {batch_id} is being committed"))
             return
         if sink.busy:
             raise busy(sink)
         staging, staged_from = self._commits.staging.of(sink)
         if staging is None or staging.log.next_offset == staged_from:
-            done(Aborted(True))
+            done(AbortedBatch(True, ""))
             return
         stored = replace(sink.stored, staging_id=staging.topic.topic_id, staged_from=staging.high_watermark)
         sink.busy = True
@@ -271,12 +286,12 @@ class Sinks:
             sink.stored = stored
             self._commits.staging.cut(sink, at_least_bytes=1)
         self._jobs.start(partial(self._commits.serve, sink))
-        done(Aborted(True) if reason is None else PenstockError(reason))
+        done(AbortedBatch(True, "") if reason is None else PenstockError(reason))
 
-    # Looking.
+    # Describing.
 
     def names(self) -> list[str]:
-        """Every sink. NOT_COORDINATOR when another node speaks for them."""
+        """The names of all sinks. NOT_COORDINATOR if another node coordinates them."""
         self.family.served(PARTITION)
         return sorted(self._sinks)
 
@@ -285,7 +300,7 @@ class Sinks:
         return name in self._sinks
 
     def status(self, name: str) -> SinkStatus:
-        """How a sink stands."""
+        """The status of a sink."""
         sink = self._require(name)
         stored = sink.stored
         return SinkStatus(
@@ -310,10 +325,10 @@ class Sinks:
             raise PenstockError(sink.left)
         return sink
 
-    # Its life.
+    # Loading and unloading.
 
     def restore(self, shard: SinksShard) -> None:
-        """Serve the sinks that were loaded, and continue what their last coordinator, or a crash, interrupted."""
+        """Serve the loaded sinks, and complete the commits that a crash or a change of coordinator interrupted."""
         if shard.unreadable:
             self._report(f"{SINKS_TOPIC}: {shard.unreadable} records of a later version were skipped")
         self._uses.load()
@@ -328,7 +343,7 @@ class Sinks:
             self._drop_staging(topic)
 
     def _leftovers(self) -> Iterator[str]:
-        """Staging topics without a sink: a crash came while one was made or deleted."""
+        """Staging topics without a sink: a crash interrupted the creation or deletion of a sink."""
         used = {sink.staging for sink in self._sinks.values()}
         for topic in self._broker.topics.iterate_from(STAGING_PREFIX):
             if not is_staging(topic.name):
@@ -337,19 +352,17 @@ class Sinks:
                 yield topic.name
 
     def close(self) -> None:
-        """The broker stops: everyone who waits is answered. What was intended is carried out after the next start."""
+        """The broker stops: answer all waiting callers. Open intents are completed after the next start."""
         self._end(Reason.SHUTTING_DOWN)
 
     def resign(self, reason: Reason) -> None:
-        """Stop coordinating sinks: everyone who waits is answered, no job continues, and nothing more is written. The next coordinator
-        continues where this one was.
-        """
+        """Stop coordinating sinks: answer all waiting callers, stop all jobs, and write nothing more. The next coordinator continues."""
         self._end(reason)
         self._sinks = {}
         self._unswept = []
-        # What waits for an answer belongs to the old ones, which are closed.
+        # Answers that are still to come belong to the old ones, which are closed.
         self._jobs = Jobs(self._flusher)
-        self._commits = Commits(self._broker, self.family, self._jobs, self._pause, self._report)
+        self._commits = SinkCommits(self._broker, self.family, self._jobs, self._pause, self._report)
 
     def _end(self, reason: Reason) -> None:
         self._jobs.close()
@@ -358,7 +371,7 @@ class Sinks:
             sink.left = reason
             sink.gone = True
             while sink.queue:
-                sink.queue.popleft().tell(PenstockError(reason))
+                sink.queue.popleft().answer(PenstockError(reason))
             wake(sink)
 
     # Time.
@@ -368,7 +381,7 @@ class Sinks:
         return Waiting(lambda resume: self._paused.append((due_ms, resume)))
 
     def next_deadline_ms(self) -> int | None:
-        """Monotonic time of the next call of :meth:`tick`; None while there is nothing to wait for."""
+        """Monotonic time at which to call :meth:`tick` next; None if there is nothing to do."""
         if not self._sinks:
             return None
         return min([self._sweep_due_ms, *(due_ms for due_ms, _ in self._paused)])
@@ -395,12 +408,10 @@ class Sinks:
         forgotten = [sink.name for sink in swept if sink.gone and sink.stored.last_batch_id is not None]
         if forgotten:
             more = f" and {len(forgotten) - _NAMED_MAX} more" if len(forgotten) > _NAMED_MAX else ""
-            self._report(
-                f"sinks forgotten with their last batches, because they were not used: {', '.join(forgotten[:_NAMED_MAX])}{more}"
-            )
+            self._report(f"sinks deleted because they were not used: {', '.join(forgotten[:_NAMED_MAX])}{more}")
 
     def _sweep(self, sink: Sink) -> None:
-        """Let go what nobody uses: the staging topic, and the sink when what it has to remember is old."""
+        """Delete what is not used: the staging topic, and the sink itself once its last batch need not be remembered."""
         staging = self._broker.opened(sink.staging, STAGING_PARTITION)
         if staging is not None:
             self._uses.staged_to(sink, staging.log.next_offset)
@@ -429,6 +440,6 @@ class Sinks:
         try:
             staging, staged_from = self._commits.staging.of(sink)
         except PenstockError:
-            # Nobody can say: then it stays.
+            # Unknown: keep it.
             return True
         return staging is not None and staging.log.next_offset > staged_from

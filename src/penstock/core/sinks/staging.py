@@ -1,10 +1,11 @@
-"""The staging topic of a sink: where it is, what of it is neither committed nor dropped, and giving the room of the rest back.
+"""The staging topic of a sink: finding it, reading the batches that are neither committed nor dropped, and freeing the space of all others.
 
-In a cluster it has the replicas of ``__sinks``, and is led by whoever speaks for the sinks, as soon as the controller has named that node for it
-too. Until then nothing can be committed, and nobody is told more than that it is being loaded.
+It has the replicas of ``__sinks`` and the same leader, the coordinator of the sinks, as soon as the controller has elected that node.
+Until then nothing can be committed, and callers get COORDINATOR_LOAD_IN_PROGRESS.
 """
 
 import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -17,27 +18,30 @@ from penstock.core.topics.names import SINKS_TOPIC, staging_topic
 from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB, REQUEST_BYTES_MAX
+from penstock.log.log import Log
 from penstock.ports import Report
+from penstock.records.batch import BatchHeader, batches_in
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
 CUT_BYTES: Final = 16 * MIB
-"""Committed bytes that are worth a cut of the staging log."""
+"""The staging log is cut once it has this many committed bytes."""
 _CONFIGS: Final = {
-    # What is staged goes when it is committed or dropped, and not before.
+    # Staged records are removed once they are committed or dropped, and not before.
     "retention.ms": "-1",
     "retention.bytes": "-1",
     "cleanup.policy": "delete",
     "compression.type": "producer",
     "message.timestamp.type": "CreateTime",
-    # Which times a record may have is for its target to say.
+    # The target checks the timestamps.
     "message.timestamp.before.max.ms": str(2**63 - 1),
     "message.timestamp.after.max.ms": str(2**63 - 1),
     "segment.bytes": str(128 * MIB),
-    # Each target has its own bound, which is looked at when it is committed.
+    # The target has its own limit, which the commit checks.
     "max.message.bytes": str(REQUEST_BYTES_MAX),
 }
+_READ_BYTES: Final = 1 * MIB
 _ELSEWHERE: Final = frozenset({Reason.NOT_LEADER_OR_FOLLOWER, Reason.LEADER_NOT_AVAILABLE})
 
 
@@ -49,16 +53,16 @@ class Staging:
         self._report = report
 
     def new_topic(self, sink: str) -> NewTopic:
-        """The staging topic of a sink that has none; in a cluster this node leads it at once."""
+        """The staging topic of a sink that has none; this node leads it at once."""
         name = staging_topic(sink)
         topics, node_id, live = self._broker.topics, self._broker.node_id, self._broker.cluster.nodes.live()
         found = topics.partition(topics.require(SINKS_TOPIC), 0).replicas
-        # A node that is down gets its replica from the controller, which keeps both on the same nodes.
+        # The controller adds the nodes that are down: it keeps both topics on the same nodes.
         replicas = [node_id, *(node for node in found if node != node_id and node in live)]
         return NewTopic(name, configs=_CONFIGS, assignments={STAGING_PARTITION: replicas})
 
     def of(self, sink: Sink) -> tuple[Partition | None, int]:
-        """The staging log of a sink, and from where on it holds what is neither committed nor dropped."""
+        """The staging log of a sink, and the first offset that is neither committed nor dropped."""
         topic = self._broker.topics.get(sink.staging)
         if topic is None:
             return None, 0
@@ -68,14 +72,14 @@ class Staging:
         except PenstockError as error:
             if error.reason not in _ELSEWHERE:
                 raise
-            raise _not_yet(sink) from None
+            raise _moving(sink) from None
         if partition.high_watermark < partition.in_sync.epoch_start:
-            # Something that was acknowledged may lie behind what is known to be committed.
-            raise _not_yet(sink)
+            # There may be acknowledged records above the high watermark.
+            raise _moving(sink)
         return partition, staged_from
 
     def staged_bytes(self, sink: Sink) -> int:
-        """About how much is staged; nothing is known of a log that is on its way here."""
+        """About how much is staged; 0 while the log is moving to this node."""
         try:
             staging, staged_from = self.of(sink)
         except PenstockError as error:
@@ -85,23 +89,23 @@ class Staging:
         return 0 if staging is None else staging.log.bytes_between(staged_from, staging.high_watermark)
 
     def kept_to(self, sink: Sink) -> int:
-        """Up to where the staging log has everything that was staged, unless a loss of power took it. Higher offsets are assigned again."""
+        """The end of the staging log. A power loss may have cut it, and then the offsets from here on are assigned again."""
         topic = self._broker.topics.get(sink.staging)
         if topic is None or topic.topic_id != sink.stored.staging_id:
             return 0
         try:
             staging = self._broker.partition(sink.staging, STAGING_PARTITION)
         except PenstockError:
-            # It is not led here yet, or cannot be read: then nothing is committed.
+            # This node does not lead it yet, or cannot read it: nothing can be committed.
             return sys.maxsize
         return max(staging.high_watermark, staging.in_sync.epoch_start)
 
     def fit(self, sink: Sink) -> None:
-        """After a load: a staging log that lost its end assigns the same offsets again, to new records."""
+        """After a load: do not skip new records at offsets that a shortened staging log assigns again."""
         sink.stored = replace(sink.stored, staged_from=min(sink.stored.staged_from, self.kept_to(sink)))
 
     def cut(self, sink: Sink, *, at_least_bytes: int = CUT_BYTES) -> None:
-        """Give back the room of what was staged and is committed or dropped."""
+        """Free the space of staged records that are committed or dropped."""
         try:
             staging, staged_from = self.of(sink)
             if staging is None:
@@ -111,8 +115,8 @@ class Staging:
             if log.bytes_between(log.start_offset, staged_from) < at_least_bytes:
                 return
             now_ms = self._broker.clock.now_ms()
-            # Nothing is synced for this, because the event loop would wait for it: the record in __sinks says what is staged, and
-            # what a loss of power brings back is cut again. A producer that sends again what was cut stages it for nobody.
+            # Not synced, because the event loop would wait for the disk. The record in __sinks has the offset up to which the log is
+            # cut, so records that a power loss brings back are cut again.
             log.delete_before(staged_from, sync=False)
             log.producers.expire(now_ms, -1)
             for removal in log.retire(now_ms, staging.high_watermark):
@@ -123,18 +127,48 @@ class Staging:
             )
 
 
-def _not_yet(sink: Sink) -> PenstockError:
+def _moving(sink: Sink) -> PenstockError:
     return PenstockError(
-        Reason.COORDINATOR_LOAD_IN_PROGRESS, f"{sink.staging} is being moved to this node. Try again in a moment."
+        Reason.COORDINATOR_LOAD_IN_PROGRESS, f"{sink.staging} is being moved to this node; try again in a moment"
     )
 
 
-def check_life(sink: Sink, staging: Partition | None, staging_id: UUID | None) -> None:
-    """Refuse offsets of a staging topic that is not there any more: those of the one that has its name are others' records."""
+def check_staging_id(sink: Sink, staging: Partition | None, staging_id: UUID | None) -> None:
+    """Refuse offsets of a staging topic that was deleted: in a newer one with the same name, they belong to other records."""
     if staging_id is None or (staging is not None and staging.topic.topic_id == staging_id):
         return
     now = "it has none now" if staging is None else f"it is {staging.topic.topic_id} now"
     raise PenstockError(
         Reason.OFFSET_OUT_OF_RANGE,
-        f"the staging topic {staging_id} of sink {sink.name}, which this commit names, no longer exists ({now}): the sink was deleted, or was not used for too long. Open it and stage the batch again",
+        f"The staging topic {staging_id} of sink {sink.name}, which this commit names, no longer exists ({now}): the sink was deleted, or was not used for too long. Open it and stage the batch again",
+    )
+
+
+def staged_batches(log: Log, start: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """The staged batches from offset ``start`` up to ``end``, read a bounded piece at a time.
+
+    OFFSET_OUT_OF_RANGE if they are not there, INVALID_REQUEST if the range begins or ends within a batch.
+    """
+    offset = start
+    while offset < end:
+        if end > log.written_offset:
+            raise PenstockError(
+                Reason.OFFSET_OUT_OF_RANGE,
+                f"Offsets {start} to {end - 1} are not staged: the staging log ends at {log.written_offset}; stage the "
+                "batch again and commit that",
+            )
+        data = log.read(offset, _READ_BYTES, end).data
+        for header, batch in batches_in(data):
+            if header.base_offset != offset:
+                raise _inside_batch(offset)
+            yield header, batch
+            offset = header.next_offset
+        if not data:
+            raise _inside_batch(end)
+
+
+def _inside_batch(offset: int) -> PenstockError:
+    return PenstockError(
+        Reason.INVALID_REQUEST,
+        f"Staged offset {offset} is inside a batch; specify whole batches, with the base offset and the number of records from the produce response",
     )

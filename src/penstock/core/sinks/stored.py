@@ -1,7 +1,7 @@
-"""How a sink lies in the internal topic ``__sinks``: one record a sink, its name as the key, JSON as the value.
+"""The format of the internal topic ``__sinks``: one record per sink, with its name as the key and JSON as the value.
 
-The record is replaced as a whole, so what was intended, what is committed and what is staged always fit together: an intent
-appears with the epoch under which its batches are appended, and goes with the record that names its batch id as the last.
+A record is always replaced as a whole, so its fields are consistent: an intent is stored together with the producer epoch of its
+batches, and removed by the record that has its batch id as the last one.
 """
 
 from typing import Final
@@ -13,27 +13,27 @@ from penstock.types import NO_PRODUCER_ID, Buffer
 
 VERSION: Final = 1
 PARTITION: Final = 0
-"""The only one of ``__sinks``."""
+"""The only partition of ``__sinks``."""
 STAGING_PARTITION: Final = 0
-"""The only one of a staging topic: all partitions would be written by one event loop to one disk."""
+"""The only partition of a staging topic: one event loop would write all partitions to one disk anyway."""
 
 Range = tuple[int, int]
-"""Staged offsets: the first, and the one behind the last. Whole batches, back to back."""
+"""Staged offsets: the first, and the one after the last. They are whole batches without gaps."""
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes to one partition: the records of the ranges, in this order."""
+    """The staged records that go to one partition, in this order."""
 
     topic: str
     topic_id: UUID
     partition: int
     end_offset: int
-    """The partition's high watermark when this was intended: nothing of it lies before."""
+    """The partition's high watermark when the intent was made: no record of the intent is below it."""
     staged: list[Range]
 
     @property
     def record_count(self) -> int:
-        """How many records."""
+        """The number of records."""
         return sum(end - start for start, end in self.staged)
 
 
@@ -45,28 +45,28 @@ class Intent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoredSink(msgspec.Struct, frozen=True, kw_only=True):
-    """All that outlives the process."""
+    """The stored state of a sink."""
 
     version: int = VERSION
     since_ms: int
     staging_id: UUID | None = None
-    """The staging topic that ``staged_from`` speaks of; another one of its name starts at 0."""
+    """The staging topic of ``staged_from``; another one of the same name starts at 0."""
     staged_from: int = 0
-    """Everything staged before is committed or dropped."""
+    """Everything staged below this offset is committed or dropped."""
     last_batch_id: int | None = None
     committed_ms: int | None = None
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = -1
-    """Of the last intent: each has its own, so that its batches are told from those of all others."""
+    """The epoch of the last intent. Each intent has its own, which distinguishes its batches from all others."""
     intent: Intent | None = None
     remember_ms: int | None = None
-    """What its opener asked for; None: as long as the settings say."""
+    """As requested when the sink was opened; None for the default."""
     used_ms: int | None = None
-    """A use that was no commit, stored now and then."""
+    """The last use other than a commit, stored from time to time."""
 
     @property
     def last_used_ms(self) -> int:
-        """The last use that is stored."""
+        """The last stored use."""
         return max(self.since_ms, self.committed_ms or 0, self.used_ms or 0)
 
 
@@ -81,7 +81,7 @@ def encode(stored: StoredSink) -> bytes:
 
 
 def decode(key: Buffer, value: Buffer) -> tuple[str, StoredSink] | None:
-    """A sink and its name; None for one that this version cannot read."""
+    """The name and the state of a sink; None if this version cannot read it."""
     try:
         stored = msgspec.json.decode(value, type=StoredSink)
         name = bytes(key).decode()
@@ -91,7 +91,7 @@ def decode(key: Buffer, value: Buffer) -> tuple[str, StoredSink] | None:
 
 
 def merged(ranges: list[Range]) -> list[Range]:
-    """The same ranges, those that touch made one. Their order stays."""
+    """The same ranges in the same order, with adjacent ones joined."""
     found: list[Range] = []
     for start, end in ranges:
         if found and found[-1][1] == start:

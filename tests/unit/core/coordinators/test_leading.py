@@ -21,10 +21,10 @@ from penstock.core.groups.requests import (
 )
 from penstock.core.partitions.partition import Partition
 from penstock.core.publish import NewRecord
-from penstock.core.sinks.sinks import Opened, Part
 from penstock.core.topics.names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC
 from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError, Reason
+from penstock.operations.sinks import CommitSink, OpenedSink, SinkPart
 from penstock.types import Acks, GroupId, MemberId, TopicName
 from tests.support.cluster_nodes import until
 from tests.support.kafka_cluster import NODE, OTHER, THIRD, ClusterNode
@@ -402,7 +402,7 @@ async def test_nothing_is_committed_from_a_staging_topic_whose_end_is_not_known_
     await until(lambda: node.led(SINKS_TOPIC).log.next_offset, "it is stored")
     await node.copied_all(SINKS_TOPIC)
     await until(lambda: opened, "the sink is there")
-    assert isinstance(opened[0], Opened)
+    assert isinstance(opened[0], OpenedSink)
     staging = opened[0].staging_topic
     await node.append_written(staging, 0, 1)
     await node.lead(staging, NODE)
@@ -410,7 +410,7 @@ async def test_nothing_is_committed_from_a_staging_topic_whose_end_is_not_known_
 
     def commit() -> list[Any]:
         told: list[Any] = []
-        node.broker.sinks.commit(node.caller, "s", 1, [Part(TOPIC, 0, [(0, 0, 1)])], told.append)
+        node.broker.sinks.commit(node.caller, CommitSink("s", 1, [SinkPart(TOPIC, 0, [(0, 0, 1)])]), told.append)
         return told
 
     refusal = commit()

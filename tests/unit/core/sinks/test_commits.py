@@ -8,6 +8,7 @@ from penstock.core.coordinators.jobs import TURN_BYTES
 from penstock.core.sinks.staging import CUT_BYTES
 from penstock.errors import PenstockError, Reason
 from penstock.log.producer_state import EXPIRATION_MS_DEFAULT
+from penstock.operations.sinks import CommittedBatch
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
 from tests.unit.core.sinks.world import SINK, TOPIC, Told, World
@@ -120,10 +121,7 @@ def test_a_sink_that_is_stuck_can_be_deleted(world) -> None:
     intended(world, 0, (TOPIC, 0, [world.stage(b"1")]))
     world.disk.fail_next("pwritev", errno.ENOSPC)
     world.settle()
-    told = Told()
-    world.sinks.delete(SINK, told)
-    world.settle()
-    assert told.result.sink == SINK
+    world.delete_sink()
     world.advance(20_000)
     assert world.values() == []
     assert world.sinks.names() == []
@@ -241,7 +239,7 @@ def test_the_part_of_a_topic_that_was_deleted_meanwhile_is_dropped_and_told(worl
     if made_anew:
         world.create("gone")
     world.settle()
-    assert told.committed == (False, 1, 1)
+    assert told.committed == CommittedBatch(True, False, 1, 1)
     assert world.values() == [b"2"]
     assert any("gone/0" in line and "dropped" in line for line in world.reports)
     if made_anew:

@@ -3,9 +3,9 @@
 import pytest
 
 from penstock.core.access import Access
-from penstock.core.sinks.sinks import Part
 from penstock.errors import PenstockError, Reason
 from penstock.limits import SINK_STAGED_MAX, SINK_TARGETS_MAX, SINK_WAITING_MAX
+from penstock.operations.sinks import CommittedBatch, SinkPart
 from penstock.records.batch import Compression
 from penstock.types import NO_TIMESTAMP, Flush
 from tests.unit.core.idempotency.world import finish
@@ -22,7 +22,7 @@ def world() -> World:
 def test_a_commit_appends_what_is_staged_in_the_order_of_its_parts(world) -> None:
     first, second, third = world.stage(b"1"), world.stage(b"2", b"3"), world.stage(b"4")
     told = world.committed(0, (TOPIC, 0, [third, first]), (TOPIC, 1, [second]))
-    assert told.committed == (False, 3 + 1, 0)
+    assert told.committed == CommittedBatch(True, False, 3 + 1, 0)
     assert world.values(0) == [b"4", b"1"]
     assert world.values(1) == [b"2", b"3"]
 
@@ -50,7 +50,7 @@ def test_nothing_staged_is_shown_to_anybody(world) -> None:
 def test_a_batch_that_was_committed_appends_nothing_again(world) -> None:
     staged = world.stage(b"1")
     world.committed(7, (TOPIC, 0, [staged]))
-    assert world.committed(7, (TOPIC, 0, [staged])).committed == (True, 0, 0)
+    assert world.committed(7, (TOPIC, 0, [staged])).committed == CommittedBatch(True, True, 0, 0)
     # Another run of the same batch staged it anew.
     assert world.committed(7, (TOPIC, 0, [world.stage(b"1")])).committed.already
     assert world.committed(3, (TOPIC, 0, [world.stage(b"1")])).committed.already
@@ -66,8 +66,8 @@ def test_a_staged_batch_is_committed_once_whatever_the_batch_id(world) -> None:
 
 
 def test_an_empty_batch_counts(world) -> None:
-    assert world.committed(0).committed == (False, 0, 0)
-    assert world.committed(1, (TOPIC, 0, [])).committed == (False, 0, 0)
+    assert world.committed(0).committed == CommittedBatch(True, False, 0, 0)
+    assert world.committed(1, (TOPIC, 0, [])).committed == CommittedBatch(True, False, 0, 0)
     assert world.open().last_batch_id == 1
 
 
@@ -151,8 +151,8 @@ def test_what_cannot_be_staged_is_refused_at_once(world, parts) -> None:
 
 def test_a_commit_is_bounded(world) -> None:
     for parts in (
-        [Part(TOPIC, 0, [(0, number, 1) for number in range(SINK_STAGED_MAX + 1)])],
-        [Part(TOPIC, number, []) for number in range(SINK_TARGETS_MAX + 1)],
+        [SinkPart(TOPIC, 0, [(0, number, 1) for number in range(SINK_STAGED_MAX + 1)])],
+        [SinkPart(TOPIC, number, []) for number in range(SINK_TARGETS_MAX + 1)],
     ):
         with pytest.raises(PenstockError, match="but the limit is ") as refused:
             world.commit(0, *parts)
@@ -410,10 +410,7 @@ def test_an_abort_while_the_batch_is_being_committed_does_nothing(world) -> None
 def test_a_deleted_sink_is_gone_with_what_was_staged(world) -> None:
     world.committed(0, (TOPIC, 0, [world.stage(b"1")]))
     world.stage(b"2")
-    told = Told()
-    world.sinks.delete(SINK, told)
-    world.settle()
-    assert told.result.sink == SINK
+    world.delete_sink()
     assert f"__staging.{SINK}" not in world.broker.topics
     world.restart()
     assert world.sinks.names() == []
@@ -466,12 +463,13 @@ def test_a_sink_that_is_opened_while_it_is_deleted_is_opened_a_moment_later_with
 ) -> None:
     """With the old one, a driver of the deleted sink could commit what it staged as a batch of the new one."""
     old = world.open().staging_id
-    deleted, opened = Told(), Told()
-    world.sinks.delete(SINK, deleted)
+    opened = Told()
+    deleted: list[PenstockError | None] = []
+    world.sinks.delete(SINK, deleted.append)
     world.sinks.open(SINK, opened)
     assert opened.error.reason is Reason.REQUEST_TIMED_OUT
     world.settle()
-    assert deleted.result.sink == SINK
+    assert deleted == [None]
     new = world.open()
     assert new.last_batch_id is None
     assert new.staging_id != old

@@ -6,11 +6,11 @@ from uuid import UUID
 
 from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.partitions.partition import Partition
-from penstock.core.sinks.sinks import Aborted, Committed, Opened, Part
 from penstock.core.topics.config import ChangeKind, ConfigChange
 from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError
 from penstock.metadata.memory import MemoryStore
+from penstock.operations.sinks import AbortedBatch, CommitSink, CommittedBatch, OpenedSink, SinkPart
 from penstock.records.batch import Compression, read_header
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
@@ -39,8 +39,8 @@ class Told:
         self.result = result
 
     @property
-    def committed(self) -> Committed:
-        assert isinstance(self.result, Committed), self.result
+    def committed(self) -> CommittedBatch:
+        assert isinstance(self.result, CommittedBatch), self.result
         return self.result
 
     @property
@@ -117,13 +117,13 @@ class World:
 
     # What a driver and its tasks do.
 
-    def open(self, sink: str = SINK, remember_ms: int | None = None) -> Opened:
+    def open(self, sink: str = SINK, remember_ms: int | None = None) -> OpenedSink:
         told = Told()
         self.sinks.open(sink, told, remember_ms=remember_ms)
         self.settle()
         if isinstance(told.result, PenstockError):
             raise told.result
-        assert isinstance(told.result, Opened), told.result
+        assert isinstance(told.result, OpenedSink), told.result
         return told.result
 
     def staging(self, sink: str = SINK) -> Partition:
@@ -147,12 +147,15 @@ class World:
     def commit(
         self,
         batch_id: int,
-        *parts: Part | tuple[str, int, Sequence[Staged]],
+        *parts: SinkPart | tuple[str, int, Sequence[Staged]],
         sink: str = SINK,
         staging_id: UUID | None = None,
     ) -> Told:
         told = Told()
-        self.sinks.commit(CALLER, sink, batch_id, [Part(*part) for part in parts], told, staging_id=staging_id)
+        all_parts = [
+            part if isinstance(part, SinkPart) else SinkPart(part[0], part[1], list(part[2])) for part in parts
+        ]
+        self.sinks.commit(CALLER, CommitSink(sink, batch_id, all_parts, staging_id), told)
         return told
 
     def committed(
@@ -167,18 +170,18 @@ class World:
         self.settle()
         return told
 
-    def abort(self, batch_id: int, sink: str = SINK) -> Aborted:
+    def abort(self, batch_id: int, sink: str = SINK) -> AbortedBatch:
         told = Told()
         self.sinks.abort(sink, batch_id, told)
         self.settle()
-        assert isinstance(told.result, Aborted), told.result
+        assert isinstance(told.result, AbortedBatch), told.result
         return told.result
 
     def delete_sink(self, sink: str = SINK) -> None:
-        told = Told()
-        self.sinks.delete(sink, told)
+        answers: list[PenstockError | None] = []
+        self.sinks.delete(sink, answers.append)
         self.settle()
-        assert told.result == (sink,)
+        assert answers == [None]
 
     def status(self, sink: str = SINK):
         return self.sinks.status(sink)

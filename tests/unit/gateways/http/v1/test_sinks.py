@@ -146,7 +146,7 @@ async def test_a_deleted_sink_is_gone(opened) -> None:
     assert (await opened.client.delete(PATH)).status_code == 204
     for answer in (await opened.client.get(PATH), await opened.client.delete(PATH)):
         assert answer.status_code == 404
-        assert answer.json() == {"error": "NOT_FOUND", "message": "there is no sink 'q.0'; open it first"}
+        assert answer.json() == {"error": "NOT_FOUND", "message": "There is no sink 'q.0'; open it first"}
     await becomes(lambda: "__staging.q.0" not in opened.broker.topics)
     assert (await opened.client.get("/v1/sinks")).json() == {"sinks": []}
 
