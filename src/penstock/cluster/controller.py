@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penstock.core.broker import Broker
-from penstock.core.cluster.decisions import Decision, Seat, balance, decide_all, touched
+from penstock.core.cluster.decisions import Decision, TopicAndIndex, affected, balance, decide_all
 from penstock.core.cluster.image import CONTROLLER_KEY, ControllerRecord
 from penstock.core.cluster.moves import MovePlan, factor_of
 from penstock.core.cluster.replicas import TopicIdPartition
@@ -125,7 +125,7 @@ class Controller:
         if not self.is_elected:
             # Whoever is elected begins by looking at everything.
             return
-        for other, number in touched(self._broker.topics, topic, index):
+        for other, number in affected(self._broker.topics, topic, index):
             self._dirty[TopicIdPartition(other.topic_id, number)] = None
         self._woken.set()
 
@@ -256,12 +256,12 @@ class Controller:
         await self._write(back)
         return has_more
 
-    def _places(self) -> Iterator[Seat]:
+    def _places(self) -> Iterator[TopicAndIndex]:
         for topic in self._broker.topics:
             for index in range(topic.partition_count):
                 yield topic, index
 
-    def _places_of(self, noted: Iterable[TopicIdPartition]) -> Iterator[Seat]:
+    def _places_of(self, noted: Iterable[TopicIdPartition]) -> Iterator[TopicAndIndex]:
         """The same for some partitions, except those of topics deleted meanwhile."""
         for topic_id, index in noted:
             topic = self._broker.topics.get_by_id(topic_id)
@@ -324,8 +324,8 @@ def _key(decision: Decision) -> str:
     return partition_key(decision.topic.topic_id, decision.index)
 
 
-def _portions(places: Iterator[Seat]) -> Iterator[list[Seat]]:
-    portion: list[Seat] = []
+def _portions(places: Iterator[TopicAndIndex]) -> Iterator[list[TopicAndIndex]]:
+    portion: list[TopicAndIndex] = []
     for place in places:
         portion.append(place)
         if len(portion) == _DECISIONS_AT_ONCE:

@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.core.broker import INTERNAL_CONFIGS, Broker
 from penstock.core.cluster.records import target_of
-from penstock.core.topics.names import BUNDLE, OFFSETS_TOPIC
+from penstock.core.topics.names import GROUP_STATE_TOPICS, OFFSETS_TOPIC
 from penstock.core.topics.topics import NewTopic
 from penstock.types import NodeId
 
@@ -71,7 +71,7 @@ class InternalTopics:
         if not all(NodeId(node) in self._nodes.nodes for nodes in replicas.values() for node in nodes):
             # They can be made only where the others are, and one of these nodes is down.
             return
-        for name in BUNDLE:
+        for name in GROUP_STATE_TOPICS:
             if name not in topics:
                 await self._create(NewTopic(name, configs=INTERNAL_CONFIGS, assignments=replicas))
         for topic in (family.topic for family in self._broker.families):

@@ -1,10 +1,11 @@
-"""What a controller decides: which records should be other than they are, given the nodes that are up. Nothing here waits or writes.
+"""The decisions of a controller: how the records of partitions should change, given the live nodes. Nothing here waits or writes.
 
-Of each partition one thing at a time, the most urgent first: a leader that is gone; a move that can be completed; a leader that should lead nothing; members of the
-in-sync set that are gone; partitions that belong together (``core/coordinators/``) and are led by several nodes. Leadership that belongs elsewhere can
-wait: :func:`balance` gives some of it back at a time.
+For each partition one change at a time, the most urgent first: replace a leader that is gone; complete a move; replace a leader that is
+draining or stopping; remove in-sync replicas that are gone; give co-led partitions the same leader. Returning leadership to preferred
+replicas is not urgent: :func:`balance` does a part of it at a time.
 
-What belongs together is elected together: a node that is in sync for all of it comes first, so that nobody waits for a second election.
+Co-led partitions must have the same leader, since they contain the state of one coordinator (``core/coordinators/``). An election
+prefers a node that is in sync for all of them, so that no second election is needed.
 """
 
 from collections.abc import Collection, Iterable, Iterator
@@ -13,17 +14,17 @@ from dataclasses import dataclass
 from penstock.core.cluster.election import LiveNodes, elected, is_led, preferred, tidied, wants_preferred
 from penstock.core.cluster.records import can_complete, completed, without_eligible
 from penstock.core.cluster.rules import ALL, Rules
-from penstock.core.topics.names import BUNDLE, SINKS_TOPIC, is_staging
+from penstock.core.topics.names import GROUP_STATE_TOPICS, SINKS_TOPIC, is_staging
 from penstock.core.topics.records import NO_LEADER, PartitionRecord
 from penstock.core.topics.topics import Topic, Topics
 
-Seat = tuple[Topic, int]
-"""A topic and the number of one of its partitions."""
+TopicAndIndex = tuple[Topic, int]
+"""A topic and the index of one of its partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A record as it should be. It is written only if the partition's epoch is still ``epoch``."""
+    """The new record of a partition. It is written only if the partition's epoch is still ``epoch``."""
 
     topic: Topic
     index: int
@@ -31,33 +32,33 @@ class Decision:
     record: PartitionRecord
 
 
-def family(topics: Topics, topic: Topic, index: int) -> list[Seat]:
-    """The partitions that must have the same leader as this one, itself too; the first is the one that the others go by."""
-    if topic.name in BUNDLE:
-        found = [each for name in BUNDLE if (each := topics.get(name)) is not None]
+def co_led(topics: Topics, topic: Topic, index: int) -> list[TopicAndIndex]:
+    """The partitions that must have the same leader as this one, including itself. The first one decides for the others."""
+    if topic.name in GROUP_STATE_TOPICS:
+        found = [each for name in GROUP_STATE_TOPICS if (each := topics.get(name)) is not None]
         return [(each, index) for each in found if index < each.partition_count]
     if is_staging(topic.name) and (sinks := topics.get(SINKS_TOPIC)) is not None:
         return [(sinks, 0), (topic, index)]
     return [(topic, index)]
 
 
-def touched(topics: Topics, topic: Topic, index: int) -> Iterator[Seat]:
-    """The partitions to look at because of a change of this one."""
+def affected(topics: Topics, topic: Topic, index: int) -> Iterator[TopicAndIndex]:
+    """The partitions that a change of this one may affect."""
     if topic.name == SINKS_TOPIC:
         yield topic, index
         for each in topics:
             if is_staging(each.name):
                 yield from ((each, number) for number in range(each.partition_count))
     else:
-        yield from family(topics, topic, index)
+        yield from co_led(topics, topic, index)
 
 
 def decide(
     topics: Topics, topic: Topic, index: int, live: LiveNodes, avoided: Collection[int], *, rules: Rules = ALL
 ) -> Decision | None:
-    """What to change about a partition; None when it is as it should be. ``avoided`` are nodes that lead only if nobody else can.
+    """The change that a partition needs; None if there is none. Nodes in ``avoided`` lead only if no other node can.
 
-    The topic is taken as it is now, whatever it was when somebody noted that there is something to decide.
+    The topic is looked up again, as it may have changed since the decision was scheduled.
     """
     now = topics.get_by_id(topic.topic_id)
     if now is None or index >= now.partition_count:
@@ -105,7 +106,7 @@ def _others(record: PartitionRecord, node: int | None) -> list[int]:
 
 
 def _able(records: Iterable[PartitionRecord], live: LiveNodes, avoided: Collection[int]) -> list[int]:
-    """Who may lead all of them, in the order of the first one's replicas."""
+    """The nodes that may lead all of them, in the order of the first one's replicas."""
     found = list(records)
     return [
         node
@@ -115,24 +116,24 @@ def _able(records: Iterable[PartitionRecord], live: LiveNodes, avoided: Collecti
 
 
 def _avoid(topics: Topics, topic: Topic, index: int, live: LiveNodes, avoided: Collection[int]) -> Collection[int]:
-    """Whom an election passes over while there is anybody else."""
-    seats = family(topics, topic, index)
-    if len(seats) == 1:
+    """The nodes that an election should avoid."""
+    partitions = co_led(topics, topic, index)
+    if len(partitions) == 1:
         return avoided
-    records = [topics.partition(*seat) for seat in seats]
+    records = [topics.partition(*partition) for partition in partitions]
     able = _able(records, live, avoided)
     if is_staging(topic.name):
-        # It follows: first of all, whoever leads the other, or is about to.
-        decided = decide(topics, *seats[0], live, avoided)
+        # The leader of the sinks is preferred, or the node that is about to be.
+        decided = decide(topics, *partitions[0], live, avoided)
         leader = (records[0] if decided is None else decided.record).leader
         able = [leader] if leader in able else able
     return [node for node in topics.partition(topic, index).replicas if node not in able] if able else avoided
 
 
 def _common_leader(topics: Topics, topic: Topic, index: int, live: LiveNodes, avoided: Collection[int]) -> int | None:
-    """Who should lead the partition because it leads those that belong with it; None when it is all the same, or nobody can."""
-    seats = family(topics, topic, index)
-    records = [topics.partition(*seat) for seat in seats]
+    """The node that should lead all co-led partitions; None if they have the same leader already, or no node can."""
+    partitions = co_led(topics, topic, index)
+    records = [topics.partition(*partition) for partition in partitions]
     leaders = {each.leader for each in records}
     if len(leaders) == 1:
         return None
@@ -141,45 +142,47 @@ def _common_leader(topics: Topics, topic: Topic, index: int, live: LiveNodes, av
         return records[0].leader if records[0].leader in able else None
     if not able:
         return None
-    # Who leads one of them already is spared a move; the first topic's leader is everybody's choice then.
+    # A node that leads one of them already, that of the first topic before others.
     leading = [each.leader for each in records if each.leader in able]
     return (leading or able)[0]
 
 
 def decide_all(
-    topics: Topics, places: Iterable[Seat], live: LiveNodes, avoided: Collection[int], *, rules: Rules = ALL
+    topics: Topics, places: Iterable[TopicAndIndex], live: LiveNodes, avoided: Collection[int], *, rules: Rules = ALL
 ) -> list[Decision]:
-    """What to change about these partitions."""
+    """The changes that these partitions need."""
     found = (decide(topics, topic, index, live, avoided, rules=rules) for topic, index in places)
     return [decision for decision in found if decision is not None]
 
 
 def balance(
-    topics: Topics, places: Iterable[Seat], live: LiveNodes, avoided: Collection[int], count_max: int
+    topics: Topics, places: Iterable[TopicAndIndex], live: LiveNodes, avoided: Collection[int], count_max: int
 ) -> Iterator[Decision]:
-    """Give leadership back to where it belongs, of about ``count_max`` partitions: each move makes clients look for the new leader.
+    """Return the leadership of about ``count_max`` partitions to the preferred replicas. After each move, clients look for the new leader.
 
-    Only partitions of which nothing more urgent is to be decided, and what belongs together goes together.
+    Only partitions without more urgent decisions, and co-led partitions at the same time.
     """
     count = 0
     for topic, index in places:
-        seats = family(topics, topic, index)
-        if seats[0] != (topic, index):
+        partitions = co_led(topics, topic, index)
+        if partitions[0] != (topic, index):
             continue
-        decisions = list(_returned(topics, seats, live, avoided))
+        decisions = list(_returned(topics, partitions, live, avoided))
         yield from decisions
         count += len(decisions)
         if count >= count_max:
             return
 
 
-def _returned(topics: Topics, seats: list[Seat], live: LiveNodes, avoided: Collection[int]) -> Iterator[Decision]:
-    records = [topics.partition(*seat) for seat in seats]
+def _returned(
+    topics: Topics, partitions: list[TopicAndIndex], live: LiveNodes, avoided: Collection[int]
+) -> Iterator[Decision]:
+    records = [topics.partition(*partition) for partition in partitions]
     home = preferred(records[0])
     if not wants_preferred(records[0], live, avoided) or home not in _able(records, live, avoided):
         return
-    if any(decide(topics, *seat, live, avoided) is not None for seat in seats):
+    if any(decide(topics, *partition, live, avoided) is not None for partition in partitions):
         return
-    for (topic, index), record in zip(seats, records, strict=True):
+    for (topic, index), record in zip(partitions, records, strict=True):
         back = elected(record, live, topic.min_in_sync, avoid=_others(record, home))
         yield Decision(topic, index, topics.partition_epoch(topic, index), back)

@@ -1,17 +1,18 @@
-"""Which partitions should be on other nodes than they are: those of a node that is being drained, and internal ones with too few replicas.
+"""Moves of partitions that the controller begins: from nodes that are being drained, and of internal partitions with too few replicas.
 
-A drained node's place goes to the node that has the fewest partitions, in a rack that the partition is not in yet. A node that is dead and drained loses its
-places too: that is how an operator replaces it. Internal topics that were made when there were fewer nodes grow to the cluster's replication factor; topics
-of users are left as their users made them. What belongs together has the same replicas, so it moves to the same nodes.
+A drained node's replica moves to the node with the fewest partitions, in a rack that has no replica of the partition yet. A node that is
+both dead and drained loses its replicas too: this is how an operator replaces it. Internal topics that were created when there were
+fewer nodes grow to the cluster's replication factor; the topics of users do not. Co-led partitions have the same replicas, so they move
+to the same nodes.
 
-Only so many partitions are on their way at the same time: each that is, is copied a little, and none is finished, when all are.
+The number of simultaneous moves is limited: if all partitions moved at once, none would be finished soon.
 """
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
-from penstock.core.cluster.decisions import Decision, Seat, family
+from penstock.core.cluster.decisions import Decision, TopicAndIndex, co_led
 from penstock.core.cluster.image import ClusterImage
 from penstock.core.cluster.reassignment import moved
 from penstock.core.cluster.records import target_of
@@ -20,11 +21,11 @@ from penstock.core.topics.topics import Topic, Topics
 from penstock.errors import PenstockError
 
 MOVES_MAX: Final = 64
-"""Partitions that are on their way because of this module, or of anybody, at the same time."""
+"""Moves under way at the same time, whether begun here or by an operator."""
 
 
 class MovePlan:
-    """One look at the whole cluster. ``decisions`` may be asked for once."""
+    """The moves that the cluster needs at this moment. Call ``decisions`` only once."""
 
     def __init__(self, topics: Topics, nodes: ClusterImage, replication_factor: int) -> None:
         self._topics = topics
@@ -39,14 +40,14 @@ class MovePlan:
 
     def decisions(self, moves_max: int = MOVES_MAX) -> Iterator[Decision]:
         """The moves to begin now."""
-        wanted: list[Seat] = []
+        wanted: list[TopicAndIndex] = []
         room = moves_max
         for topic in self._topics:
             for index, record in enumerate(self._topics.partitions(topic)):
                 target = target_of(record)
                 self._holds.update(target)
                 self._leads.update(target[:1])
-                # One that waits for a node that is down takes nobody's bandwidth.
+                # A move that waits for a node that is down needs no bandwidth.
                 room -= any(node in self._live for node in record.adding)
                 if self._is_misplaced(topic, index, target):
                     wanted.append((topic, index))
@@ -59,32 +60,32 @@ class MovePlan:
                 room -= bool(decision.record.adding)
                 yield decision
 
-    def _order(self, seat: Seat) -> tuple[str, int, bool]:
-        """What belongs together comes together, and first of it what the others go by."""
-        topic, index = family(self._topics, *seat)[0]
-        return topic.name, index, seat != (topic, index)
+    def _order(self, partition: TopicAndIndex) -> tuple[str, int, bool]:
+        """Sorts co-led partitions next to each other, the one that decides for the others first."""
+        topic, index = co_led(self._topics, *partition)[0]
+        return topic.name, index, partition != (topic, index)
 
     def _is_misplaced(self, topic: Topic, index: int, target: tuple[int, ...]) -> bool:
         if not target:
             return False
         if any(node in self._draining for node in target) or self._lacks(topic, target):
             return True
-        first = family(self._topics, topic, index)[0]
+        first = co_led(self._topics, topic, index)[0]
         return first != (topic, index) and self._target(*first) != target
 
     def _lacks(self, topic: Topic, target: tuple[int, ...]) -> bool:
-        """Whether it is the broker's own, and could have more replicas."""
+        """Whether it is an internal topic that could have more replicas."""
         return topic.internal and len(target) < self._factor <= len({*target, *self._racks} - set(self._draining))
 
     def _target(self, topic: Topic, index: int) -> tuple[int, ...]:
-        """The replicas that a partition is to have, as of the decisions so far."""
+        """The future replicas of a partition, including the decisions so far."""
         known = self._targets.get((topic.name, index))
         return target_of(self._topics.partition(topic, index)) if known is None else known
 
     def _decided(self, topic: Topic, index: int) -> Decision | None:
         record = self._topics.partition(topic, index)
         before = target_of(record)
-        first = family(self._topics, topic, index)[0]
+        first = co_led(self._topics, topic, index)[0]
         if first == (topic, index):
             after = self._placed(before)
             if self._lacks(topic, after):
@@ -96,7 +97,7 @@ class MovePlan:
         try:
             changed = moved(record, after, self._live, topic.min_in_sync, self._avoided)
         except PenstockError:
-            # Nobody who is in sync would be left at this moment. A later look finds it otherwise.
+            # No in-sync replica would be left. Try again later.
             return None
         self._targets[topic.name, index] = after
         self._holds.subtract(before)
@@ -106,7 +107,7 @@ class MovePlan:
         return Decision(topic, index, self._topics.partition_epoch(topic, index), changed)
 
     def _placed(self, target: tuple[int, ...]) -> tuple[int, ...]:
-        """The target with others for the nodes that are drained, as far as there are others."""
+        """The target with drained nodes replaced, as far as other nodes can take over."""
         after = list(target)
         for position, node in enumerate(target):
             if node in self._draining:
@@ -117,7 +118,7 @@ class MovePlan:
         return tuple(after)
 
     def _grown(self, target: tuple[int, ...]) -> tuple[int, ...]:
-        """The target with as many replicas as the cluster wants. The preferred leader is the one with the fewest partitions to lead."""
+        """The target with as many replicas as configured. The preferred leader is the one that leads the fewest partitions."""
         after = list(target)
         while len(after) < self._factor:
             other = self._next(after, after, leads=False)
@@ -127,7 +128,7 @@ class MovePlan:
         return tuple(sorted(after, key=lambda node: self._leads[node] + (node in self._avoided)))
 
     def _next(self, kept: Collection[int], taken: Collection[int], *, leads: bool) -> int | None:
-        """The best node for one more replica; None when there is none."""
+        """The best node for one more replica; None if there is none."""
         rack_of: Mapping[int, str | None] = self._racks
         if any(rack is None for rack in rack_of.values()):
             rack_of = dict.fromkeys(rack_of)
@@ -141,7 +142,7 @@ class MovePlan:
 
 
 def factor_of(records: Collection[PartitionRecord]) -> int | None:
-    """The replication factor of a topic whose partitions have come to rest; None while some are on their way, or unknown."""
+    """The replication factor of a topic; None while some of its partitions are moving, or unknown."""
     if any(record.adding or record.removing or not record.replicas for record in records):
         return None
     return max((len(record.replicas) for record in records), default=None)

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from penstock.core.cluster.decisions import family
+from penstock.core.cluster.decisions import co_led
 from penstock.core.cluster.election import LiveNodes, elected, is_led, preferred
 from penstock.core.cluster.image import ClusterImage, drain_key, node_key
 from penstock.core.cluster.placement import check_assignment
 from penstock.core.cluster.records import is_reassigning, reassigning, target_of
-from penstock.core.topics.names import BUNDLE
+from penstock.core.topics.names import GROUP_STATE_TOPICS
 from penstock.core.topics.records import NO_LEADER, PartitionRecord, decode_partition, encode, partition_key
 from penstock.core.topics.topics import Topic, Topics
 from penstock.errors import PenstockError, Reason
@@ -104,8 +104,8 @@ class Reassignments:
         """
         found = self._topics.require_named(topic)
         await self._alter(found, partition, replicas, allow_replication_factor_change)
-        if found.name in BUNDLE:
-            for other, index in family(self._topics, found, partition):
+        if found.name in GROUP_STATE_TOPICS:
+            for other, index in co_led(self._topics, found, partition):
                 if other is not found and (
                     replicas is not None or is_reassigning(self._topics.partition(other, index))
                 ):

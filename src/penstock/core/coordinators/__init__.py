@@ -1,9 +1,9 @@
-"""Replicated state: the records of a compacted internal topic, and the node that leads a partition of it keeps what they say in memory.
+"""Replicated state: it is stored in a compacted internal topic, and the leader of each partition keeps its state in memory.
 
 ============  ==========================================================================================
 runtime.py    a kind of state and its shards: loading, serving, writing, unloading
 topic.py      an internal topic: appending, waiting for a commit, replaying
-leading.py    which partitions this node leads, and has the runtime load and unload
+leading.py    which partitions this node leads; the runtime loads and unloads them
 jobs.py       work that is longer than a turn of the event loop
 deadlines.py  timers that are cheap to reset
 ============  ==========================================================================================

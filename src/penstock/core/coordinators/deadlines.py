@@ -1,19 +1,19 @@
-"""Timers whose resetting is free: a heartbeat only writes a number.
+"""Timers that are cheap to reset: a heartbeat only writes a number.
 
-Each timer has at most one live entry in the heap. Moving a deadline later does not touch the heap; the entry is found
-early when it comes up, and put back where the deadline now is. So a heartbeat costs the same with one member or a million,
-and ``next_ms`` may be earlier than anything really due, never later.
+Each timer has at most one live entry in the heap. Moving a deadline to a later time does not change the heap: the entry comes up early,
+and is then put back with the new deadline. So a heartbeat costs the same with one member or a million, and ``next_ms`` may be earlier
+than the next deadline, but never later.
 """
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
 _SPARE_ENTRIES = 64
-"""Below this many dead entries the heap is not worth rebuilding."""
+"""The heap is not rebuilt for fewer dead entries than this."""
 
 
 class Timer:
-    """Something that happens at a deadline, unless it is moved or cancelled before."""
+    """Calls ``fire`` at a deadline, unless it is moved or cancelled before."""
 
     __slots__ = ("deadline_ms", "entry_ms", "fire")
 
@@ -30,13 +30,13 @@ class Deadlines:
 
     def __init__(self) -> None:
         self.on_sooner: Callable[[int], None] = lambda _at_ms: None
-        """Called with the new :meth:`next_ms` when a deadline comes before all others."""
+        """Called with the new :meth:`next_ms` when a deadline is set that is before all others."""
         self._heap: list[tuple[int, int, Timer]] = []
         self._sequence = 0
         self._armed = 0
 
     def set(self, timer: Timer, deadline_ms: int) -> None:
-        """Fire ``timer`` at ``deadline_ms``, and at no other time."""
+        """Fire ``timer`` at ``deadline_ms`` instead of any earlier deadline."""
         if timer.deadline_ms is None:
             self._armed += 1
         timer.deadline_ms = deadline_ms
@@ -44,7 +44,7 @@ class Deadlines:
             self._push(timer, deadline_ms)
 
     def cancel(self, timer: Timer) -> None:
-        """Do not fire ``timer``; fine when it is not set."""
+        """Do not fire ``timer``. Does nothing if it is not set."""
         if timer.deadline_ms is None:
             return
         timer.deadline_ms = None
@@ -65,7 +65,7 @@ class Deadlines:
         return None
 
     def expire(self, now_ms: int) -> None:
-        """Fire what is due."""
+        """Fire all timers that are due."""
         heap = self._heap
         while heap and heap[0][0] <= now_ms:
             entry_ms, _, timer = heappop(heap)
@@ -99,4 +99,4 @@ class Deadlines:
             else:
                 kept.append(entry)
         heapify(kept)
-        self._heap[:] = kept  # in place: expire() is in the middle of it when a fired timer cancels others
+        self._heap[:] = kept  # in place, because expire() iterates over it when a fired timer cancels others

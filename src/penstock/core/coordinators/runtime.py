@@ -1,23 +1,23 @@
-"""One runtime for replicated state: what must outlive its node is a committed record of a compacted internal topic before it is answered.
+"""The runtime for replicated state. A change of state is committed to a compacted internal topic before its caller is answered.
 
-A :class:`Family` is one kind of state (groups, queues, produce keys, sinks) with a topic of its own. For each partition of the topic that this
-node leads it has a :class:`Shard`, a state machine that the runtime loads, feeds and ends. A new kind of state needs a topic and three
-methods, and its commands write by two:
+A :class:`Family` is one kind of state (groups, queues, produce keys, sinks) with its own topic. For each partition of the topic that this
+node leads, it has a :class:`Shard`: a state machine that the runtime loads, feeds and unloads. A new kind of state needs a topic and
+three methods, and has two to write with:
 
 ====================  ====================================================================================
 ``Shard.replay``      take one committed record; called in the order of the log, before anything is served
-``Shard.loaded``      the log is replayed: make what is served of it, step by step
-``Shard.unloaded``    another node leads now, or the broker stops: answer everyone who waits
-``Family.append``     a command's records as one batch, at once; memory changes when they are committed
-``Family.put``        one record, in one batch with all others of the turn
+``Shard.loaded``      the log is replayed: build the state that is served, step by step
+``Shard.unloaded``    another node leads now, or the broker stops: answer all waiting callers
+``Family.append``     a command's records as one batch, at once; the state changes when they are committed
+``Family.put``        one record, in a batch with all others of the turn
 ====================  ====================================================================================
 
 Invariants:
 
-- A shard belongs to one leadership: the next one begins with a new shard and the log. From ``unloaded`` on nothing is appended for it.
-- A shard is served once everything that an earlier leader may have promised is committed (``leading.py``) and replayed, and ``loaded`` has
-  ended. Until then a caller gets COORDINATOR_LOAD_IN_PROGRESS, and without a shard NOT_COORDINATOR.
-- A piece of a load is about :data:`PIECE_BYTES` of work. All connections have their turn between two pieces.
+- A shard belongs to one leader epoch: the next one begins with a new shard and the log. After ``unloaded``, nothing is appended for it.
+- A shard is served once all records that an earlier leader may have acknowledged are committed (``leading.py``) and replayed, and
+  ``loaded`` has ended. Until then callers get COORDINATOR_LOAD_IN_PROGRESS, and without a shard NOT_COORDINATOR.
+- A piece of a load is about :data:`PIECE_BYTES` of work. All connections are served between two pieces.
 - A batch is synced at once only if a caller waits for it.
 
 Queues alone change memory first, because many changes of a turn are one record (``core/queues/state_log.py``). When an append fails they
@@ -37,47 +37,47 @@ from penstock.types import Buffer
 PIECE_BYTES: Final = 1 * MIB
 """Some milliseconds."""
 _RECORD_BYTES: Final = 512
-"""What the replay of a record costs, however small it is."""
+"""The fixed cost of replaying a record."""
 
 
 class Shard(ABC):
     """The state of one partition of a family's topic, as long as this node leads it."""
 
     steps: Iterator[int] | None = None
-    """The load that is under way."""
+    """The load that is under way, if any."""
     is_served = False
 
     @abstractmethod
     def replay(self, key: Buffer, value: Buffer | None, written_ms: int) -> None:
-        """A committed record; without a value the key is removed. ``written_ms`` is the time of its append."""
+        """Take a committed record. Without a value, the key is deleted. ``written_ms`` is the time of its append."""
 
     @abstractmethod
     def loaded(self) -> Iterator[int]:
-        """All records are replayed. Yields after each step what it cost, in bytes."""
+        """All records are replayed. Yields the cost of each step in bytes."""
 
     @abstractmethod
     def unloaded(self, reason: Reason) -> None:
-        """The end, for this reason. It may come at any time, also while it is being loaded."""
+        """The shard ends, for this reason. This may happen at any time, even while it is being loaded."""
 
 
 S_co = TypeVar("S_co", bound=Shard, covariant=True)
 
 
 class Family(Generic[S_co]):
-    """All state of one kind. ``name`` is what texts call the state of one caller."""
+    """All state of one kind. ``name`` is the word for it in error texts."""
 
     def __init__(self, topic: InternalTopic, make: Callable[[int], S_co], name: str) -> None:
         self.topic: Final = topic
         self.shards: Final[dict[int, S_co]] = {}
-        """Those that are served, loaded, or expected to be loaded soon."""
+        """Those that are served, being loaded, or about to be loaded."""
         self._make = make
         self._name = name
         self._gathered: dict[int, tuple[list[StateRecord], list[StoredDone]]] = {}
 
-    # Asking.
+    # Serving.
 
     def served(self, index: int) -> S_co:
-        """The shard; NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS when this node does not serve it."""
+        """The shard; NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS if this node does not serve it."""
         shard = self.shards.get(index)
         if shard is None:
             raise self.not_coordinator()
@@ -94,7 +94,7 @@ class Family(Generic[S_co]):
 
     def not_coordinator(self) -> PenstockError:
         """The refusal of a node that does not lead the partition."""
-        return PenstockError(Reason.NOT_COORDINATOR, f"another node coordinates {self._name}; send the request again")
+        return PenstockError(Reason.NOT_COORDINATOR, f"Another node coordinates {self._name}; send the request again")
 
     @property
     def loading(self) -> int | None:
@@ -104,18 +104,18 @@ class Family(Generic[S_co]):
     # Loading and unloading.
 
     def expect(self, index: int) -> S_co:
-        """This node leads the partition. Until its records are known to be committed, and are loaded, callers get COORDINATOR_LOAD_IN_PROGRESS."""
+        """This node leads the partition. Callers get COORDINATOR_LOAD_IN_PROGRESS until it is loaded."""
         assert index not in self.shards, "unload a partition before it is loaded again"
         shard = self.shards[index] = self._make(index)
         return shard
 
     def begin_load(self, index: int) -> None:
-        """Everything is committed: :meth:`load_some` loads it."""
+        """All its records are committed: :meth:`load_some` loads it."""
         shard = self.shards.get(index) or self.expect(index)
         shard.steps = self._load(index, shard)
 
     def load_some(self, index: int) -> bool:
-        """Load a piece; True when the shard is served, or never will be. PenstockError when the log cannot be read."""
+        """Load a piece; True once the shard is served, or never will be. PenstockError if the log cannot be read."""
         shard = self.shards.get(index)
         if shard is None or shard.steps is None:
             return True
@@ -126,7 +126,7 @@ class Family(Generic[S_co]):
                 if left <= 0:
                     return False
         except PenstockError:
-            # What is incomplete is not served.
+            # An incomplete state is never served.
             shard.steps = None
             raise
         shard.steps = None
@@ -146,7 +146,7 @@ class Family(Generic[S_co]):
         yield from shard.loaded()
 
     def unload(self, index: int, reason: Reason = Reason.NOT_COORDINATOR) -> None:
-        """This node does not lead the partition any more; fine when it did not."""
+        """This node no longer leads the partition. Does nothing if it did not."""
         shard = self.shards.pop(index, None)
         if shard is not None:
             shard.steps = None
@@ -161,13 +161,13 @@ class Family(Generic[S_co]):
     # Writing.
 
     def append(self, index: int, records: Sequence[StateRecord], done: StoredDone) -> None:
-        """Append one batch. PenstockError when it is refused; otherwise ``done`` is called once it is committed, or will not be."""
+        """Append one batch. PenstockError if it is refused; otherwise ``done`` is called once it is committed or has failed."""
         if index not in self.shards:
             raise self.not_coordinator()
         self.topic.when_committed(index, self.topic.append(index, records), done)
 
     def put(self, index: int, key: bytes, value: bytes | None, done: StoredDone | None = None) -> None:
-        """Append a record at the end of this turn, unless the shard is unloaded by then. Without ``done`` nobody waits for it."""
+        """Append a record at the end of this turn, unless the shard is unloaded by then. Without ``done``, no caller waits for it."""
         gathered = self._gathered.get(index)
         if gathered is None:
             if index not in self.shards:

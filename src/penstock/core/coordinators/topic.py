@@ -1,7 +1,6 @@
-"""The broker's own compacted topics: they store what must outlive the process (groups, queues, produce keys, sinks).
+"""The broker's compacted topics for the state of groups, queues, produce keys and sinks.
 
-In a cluster only the leader of a partition writes to it, and only while it leads: as soon as it resigns, an append is refused with
-NOT_LEADER_OR_FOLLOWER, and so is a wait. A record is committed when every in-sync replica has it.
+Only the leader of a partition writes to it: as soon as it is no longer the leader, appends and waits fail with NOT_LEADER_OR_FOLLOWER.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 _MASK: Final = 0xFFFFFFFF
 _POWERS: Final = tuple(pow(31, at, 1 << 32) for at in range(2 * GROUP_ID_CHARS_MAX))
-"""Of Java's hash, one for each unit that a name may have."""
+"""For Java's hash: one for each unit that a name may have."""
 _READ_BYTES: Final = 1 * MIB
 """Some milliseconds: a replay pauses between reads, not within one."""
 
@@ -39,10 +38,10 @@ class UnreadableRecord(ValueError):
 
 
 class InternalTopic:
-    """One of them. Within a partition, answers come in the order of the appends."""
+    """One internal topic. Within a partition, answers come in the order of the appends."""
 
     def __init__(self, broker: "Broker", name: TopicName, report: Report, partitions: int | None = None) -> None:
-        """Without ``partitions`` it has as many as the offsets topic."""
+        """Without ``partitions``, it has as many partitions as the offsets topic."""
         self.name: Final = name
         self._broker = broker
         self._partitions = partitions
@@ -50,7 +49,7 @@ class InternalTopic:
 
     @property
     def partition_count(self) -> int:
-        """How many partitions it has, or will have when it is made."""
+        """How many partitions it has, or will have when it is created."""
         topic = self._broker.topics.get(self.name)
         if topic is not None:
             return topic.partition_count
@@ -97,7 +96,7 @@ class InternalTopic:
         self._led(partition).hurry()
 
     def _led(self, partition: int) -> Partition:
-        """The partition. Its waiters may learn that this node does not lead it any more before the broker forgets it."""
+        """The partition, unless it is closed: its waiters may be called before the broker removes it."""
         found = self._broker.partition(self.name, partition)
         if found.gone:
             raise PenstockError(Reason.NOT_LEADER_OR_FOLLOWER, f"{self.name}/{partition} is now led by another node")
@@ -114,7 +113,7 @@ class InternalTopic:
             found.when_committed(next_offset, done)
 
     def _waited_for(self, partition: int, done: StoredDone) -> Partition | None:
-        """The partition; None when this node does not lead it any more, after calling ``done``: nothing else would."""
+        """The partition; None if this node no longer leads it, and then ``done`` has been called."""
         try:
             return self._led(partition)
         except PenstockError as error:
@@ -122,12 +121,9 @@ class InternalTopic:
             return None
 
     def replay(self, partition: int, *, written: bool = False) -> Iterator[tuple[Buffer, Buffer | None, int]]:
-        """Every committed record (or every one that is written), oldest first, with the time of its append by the clock of its leader.
-
-        Damaged ones are skipped: the others must not suffer for them.
-        """
+        """All committed (or all written) records, oldest first, with the time of their append. Damaged batches are skipped."""
         if not self._broker.logs.has_records(self._broker.topics.require(self.name).topic_id, partition):
-            # It need not be opened for that.
+            # An empty log need not be opened.
             return
         source = self._broker.partition(self.name, partition)
         bytes_max = source.topic.config.max_message_bytes * DECOMPRESSED_RATIO_MAX
@@ -147,7 +143,6 @@ class InternalTopic:
                 continue
             damaged = False
             yield from _records(data, offset, bytes_max)
-            # Compaction leaves gaps, so the end of what was read is not always the end of a batch.
             offset = next_offset
 
 
@@ -160,12 +155,12 @@ def _records(data: Buffer, offset: int, bytes_max: int) -> Iterator[tuple[Buffer
 
 def partition_of(owner: str, partitions: int) -> int:
     """The partition for a group, as Kafka chooses it: by Java's hash of the name, whose units are UTF-16."""
-    # No group has a longer name, and hashing one that a client sends must not take longer.
+    # No group has a longer name, and hashing what a client sends must not take longer.
     encoded = owner[:GROUP_ID_CHARS_MAX].encode("utf-16-be", "surrogatepass")
     units = unpack(f">{len(encoded) // 2}H", encoded)
     value: int = sum(map(mul, reversed(units), _POWERS)) & _MASK
     if value >= 1 << 31:
         value = (1 << 32) - value  # the absolute value of a negative 32-bit number
         if value == 1 << 31:
-            value = 0  # which the least one does not have
+            value = 0  # the lowest number has none
     return value % partitions

@@ -1,6 +1,6 @@
-"""Produce keys: a record that is sent again with its key gets the place of the first one, and nothing is appended.
+"""Produce keys: if a record is sent again with its key, nothing is appended, and the answer is the offset of the first one.
 
-A key belongs to a tenant and a topic and is kept for a window of time, through crashes too. ``idempotency.py`` is the door and
-the rules, ``keys.py`` the keys in memory, ``stored.py`` how a key lies in the internal topic ``__idempotency``, ``search.py``
-how a record is found whose place a crash left unnoted.
+A key belongs to a tenant and a topic, and is remembered for a window of time, across crashes too. ``idempotency.py`` is the entry point and
+has the rules, ``attempts.py`` the keys in use, ``appending.py`` the appends of records that may be in their log already, ``keys.py`` the
+keys in memory, and ``stored.py`` the format of a key in the internal topic ``__idempotency``.
 """

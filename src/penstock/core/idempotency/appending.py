@@ -1,10 +1,9 @@
-"""Appending records with produce keys that may be in their partition already, or whose partition another node leads.
+"""Appends records with produce keys that may be in their partition already, or whose partition another node leads.
 
-Before the leader appends a record, it looks for the record's key in its own log (``core/partitions/peers.py``), from the offset of the intent. So the
-same record can be sent again and again, by this node and by later coordinators of the key, and is there once.
+Before the leader appends a record, it searches its log for the record's key, from the offset of the intent (``core/partitions/peers.py``).
+So this node and later coordinators of the key can send the same record repeatedly, and it is appended once.
 
-The offset must not be above that of the record, and should not be far below it: it is where the partition was known to be committed
-(``core/partitions/ends.py``).
+The offset must not be above that of the record, and should not be far below it (``core/partitions/ends.py``).
 """
 
 from collections.abc import Callable
@@ -29,21 +28,21 @@ if TYPE_CHECKING:
 
 
 class Appended(NamedTuple):
-    """A record is in its partition, committed."""
+    """A record is committed in its partition."""
 
     offset: int
     size_bytes: int
-    """Its part of the batch."""
+    """Its share of the batch."""
     is_new: bool
-    """Whether the log did not have it before."""
+    """Whether this call appended it."""
 
 
 AppendDone = Callable[[Appended | PenstockError], None]
 _Place = tuple[UUID, int]
 
 
-class _Owed(NamedTuple):
-    """A record that is to be appended, for a key that is in use."""
+class _PendingAppend(NamedTuple):
+    """A record to be appended, for a key in use."""
 
     attempt: Attempt
     record: NewRecord
@@ -52,41 +51,41 @@ class _Owed(NamedTuple):
 
 
 class OnceAppends:
-    """All appends of this node's keys. What one turn brings for a partition is one batch, if it fits."""
+    """All appends for this node's keys. The appends of one turn to a partition are one batch, if they fit."""
 
     def __init__(self, broker: "Broker", flusher: Flusher) -> None:
         self._broker = broker
         self._flusher = flusher
         self.ends: Final = PartitionEnds(broker)
-        self._owed: dict[_Place, list[_Owed]] = {}
+        self._pending: dict[_Place, list[_PendingAppend]] = {}
 
     def check(self, topic: Topic, record: NewRecord) -> None:
-        """Refuse what no leader would append."""
+        """Refuse a record that no leader would append."""
         if topic.internal:
             raise PenstockError(Reason.INVALID_TOPIC, f"{topic.name} is an internal topic; publish to another topic")
         self._broker.publisher.check(topic, record)
 
     def append(self, attempt: Attempt, topic: Topic, record: NewRecord, search_from: int, done: AppendDone) -> None:
-        """Have a record (with its partition and its time) in its partition. Any error: it may be there or not, ask again."""
+        """Append a record that has its partition and timestamp, unless it is there. After any error, the call can be repeated."""
         assert record.partition is not None and record.timestamp_ms is not None
-        if not self._owed:
-            self._flusher.gather(self._append_owed)
-        owed = _Owed(attempt, record, search_from, done)
-        self._owed.setdefault((topic.topic_id, record.partition), []).append(owed)
+        if not self._pending:
+            self._flusher.gather(self._append_pending)
+        pending = _PendingAppend(attempt, record, search_from, done)
+        self._pending.setdefault((topic.topic_id, record.partition), []).append(pending)
 
-    def _append_owed(self) -> None:
-        gathered, self._owed = self._owed, {}
-        for place, all_owed in gathered.items():
-            # Somebody else may speak for the keys by now.
-            owed = [each for each in all_owed if not each.attempt.over]
+    def _append_pending(self) -> None:
+        gathered, self._pending = self._pending, {}
+        for place, added in gathered.items():
+            # Another node may coordinate the keys by now.
+            pending = [each for each in added if not each.attempt.over]
             topic = self._broker.topics.get_by_id(place[0])
-            if topic is not None and owed:
-                self._append_all(topic, place, owed)
+            if topic is not None and pending:
+                self._append_all(topic, place, pending)
 
-    def _append_all(self, topic: Topic, place: _Place, owed: list[_Owed]) -> None:
+    def _append_all(self, topic: Topic, place: _Place, pending: list[_PendingAppend]) -> None:
         bytes_max = min(topic.config.max_message_bytes, PUBLISHED_BATCH_BYTES_MAX)
-        builder, batched = BatchBuilder(), list[_Owed]()
-        for each in owed:
+        builder, batched = BatchBuilder(), list[_PendingAppend]()
+        for each in pending:
             key, value, headers, _, timestamp_ms = each.record
             alone = BatchBuilder()
             alone.add(timestamp_ms or 0, key, value, headers)
@@ -97,20 +96,20 @@ class OnceAppends:
             batched.append(each)
         self._append_batch(topic, place, builder, batched)
 
-    def _append_batch(self, topic: Topic, place: _Place, builder: BatchBuilder, owed: list[_Owed]) -> None:
+    def _append_batch(self, topic: Topic, place: _Place, builder: BatchBuilder, pending: list[_PendingAppend]) -> None:
         batch = builder.build(compression=topic.config.compression or Compression.NONE)
-        # Each its own: a key whose window was over has an older record before its own.
-        search_from = [each.search_from for each in owed]
-        done = partial(self._appended, place, owed, len(batch) // len(owed))
+        # One offset per record: before the record of a key, there may be an older one of the same key, from an earlier window.
+        search_from = [each.search_from for each in pending]
+        done = partial(self._appended, place, pending, len(batch) // len(pending))
         self._broker.peers.append_once(topic, place[1], batch, KEY_HEADER, search_from, done)
 
     def _appended(
-        self, place: _Place, owed: list[_Owed], size_bytes: int, answer: AppendedRecords | PenstockError
+        self, place: _Place, pending: list[_PendingAppend], size_bytes: int, answer: AppendedRecords | PenstockError
     ) -> None:
         if isinstance(answer, PenstockError):
-            for each in owed:
+            for each in pending:
                 each.done(answer)
             return
         self.ends.note(*place, max(answer.offsets) + 1)
-        for each, offset in zip(owed, answer.offsets, strict=True):
+        for each, offset in zip(pending, answer.offsets, strict=True):
             each.done(Appended(offset, size_bytes, is_new=offset >= answer.appended_from))

@@ -1,4 +1,4 @@
-"""A key that is in use: who brought it, and how far its record is."""
+"""A key that is in use: the requests with this key, and the progress of its record."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -11,9 +11,9 @@ from penstock.limits import IDEMPOTENCY_KEY_CHARS_MAX
 from penstock.types import Acks, TopicName
 
 OnceDone = Callable[[Placed | PenstockError, bool], None]
-"""Told the place and whether it was there before, or why there is none."""
+"""Receives the record's place and whether it was there before, or an error."""
 Admit = Callable[[str, int], None]
-"""Asked before a record is appended, with its topic and partition; a PenstockError refuses it."""
+"""Called with topic and partition before a record is appended; a PenstockError refuses it."""
 
 NOTHING_APPENDED: Final = frozenset(
     {
@@ -29,11 +29,11 @@ NOTHING_APPENDED: Final = frozenset(
         Reason.BACKLOG_FULL,
     }
 )
-"""Refusals after which a record is surely not in the log. After any other one the log is asked when the key comes again."""
+"""Errors after which a record is certainly not in the log. After any other one, the log is searched when the key is used again."""
 
 
-class Asker(NamedTuple):
-    """Somebody who wants a record published under a key."""
+class KeyedRequest(NamedTuple):
+    """A request to publish a record with a key."""
 
     caller: Caller
     record: NewRecord
@@ -43,29 +43,29 @@ class Asker(NamedTuple):
 
 
 class Attempt:
-    """A key whose record is on its way: looked for, intended, appended, or placed and not yet noted."""
+    """A key in use, from its first request until the record's place is stored."""
 
-    __slots__ = ("askers", "key", "over", "placed", "topic")
+    __slots__ = ("key", "over", "placed", "requests", "topic")
 
     def __init__(self, key: Key, topic: TopicName) -> None:
         self.key: Final = key
         self.topic: Final = topic
-        self.askers: list[Asker] = []
+        self.requests: list[KeyedRequest] = []
         self.placed: Placed | None = None
         self.over = False
 
 
 def encoded(text: str) -> bytes:
     """A tenant or a key in bytes."""
-    # A lone surrogate can come in by JSON; it is a key like any other.
+    # JSON may contain lone surrogates; they are allowed in keys.
     return text.encode("utf-8", "surrogatepass")
 
 
 def check_key(tenant: str, key: str) -> None:
-    """INVALID_REQUEST for a key that is none."""
+    """INVALID_REQUEST if the key is empty or too long."""
     if not key or len(key) > IDEMPOTENCY_KEY_CHARS_MAX or len(tenant) > IDEMPOTENCY_KEY_CHARS_MAX:
         raise PenstockError(
             Reason.INVALID_REQUEST,
-            f"an idempotency key has 1 to {IDEMPOTENCY_KEY_CHARS_MAX} characters, and a tenant no more than that; "
+            f"An idempotency key has 1 to {IDEMPOTENCY_KEY_CHARS_MAX} characters, and a tenant no more than that; "
             "choose a shorter one",
         )

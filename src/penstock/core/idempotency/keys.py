@@ -1,7 +1,7 @@
-"""The produce keys in memory: what is noted of each, by topic, oldest first.
+"""The produce keys in memory with their notes, by topic, oldest first.
 
-A note is kept as the bytes that lie in the log, which takes a third of the memory of the tuple; a key costs some 200 bytes. A
-key is forgotten only when its window is over, when its topic is deleted or when its record was never appended.
+A note is kept encoded, as in the log, which takes a third of the memory of the tuple; a key takes about 200 bytes. A key is forgotten
+only when its window is over, its topic is deleted, or its record was never appended.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ _TOPICS_PER_SWEEP: Final = 500
 
 
 class Keys:
-    """All keys. The order within a topic is that of their notes, so those that are over stand at the front."""
+    """All keys. Those of a topic are in the order of their notes, so expired ones are at the front."""
 
     def __init__(self) -> None:
         self._topics: dict[UUID, dict[bytes, bytes]] = {}
@@ -23,13 +23,13 @@ class Keys:
         self.count = 0
 
     def get(self, key: Key) -> Note | None:
-        """What is noted of a key."""
+        """The note of a key."""
         digests = self._topics.get(key.topic_id)
         value = None if digests is None else digests.get(key.digest)
         return None if value is None else decode_note(value)
 
     def put(self, key: Key, note: Note) -> None:
-        """Note a key that is not there, or something more of one that is; this does not change its place in the order."""
+        """Add a key, or replace the note of one; this does not change its place in the order."""
         digests = self._topics.get(key.topic_id)
         if digests is None:
             digests = self._topics[key.topic_id] = {}
@@ -38,13 +38,13 @@ class Keys:
         digests[key.digest] = encode_note(note)
 
     def drop(self, key: Key) -> None:
-        """Forget a key; fine when it is not there."""
+        """Forget a key, if it is known."""
         digests = self._topics.get(key.topic_id)
         if digests is not None and digests.pop(key.digest, None) is not None:
             self.count -= 1
 
     def drop_topic(self, topic_id: UUID) -> list[Key]:
-        """Forget all keys of a topic; they are given back."""
+        """Forget all keys of a topic, and return them."""
         digests = self._topics.pop(topic_id, {})
         self.count -= len(digests)
         return [Key(topic_id, digest) for digest in digests]
@@ -54,7 +54,7 @@ class Keys:
         return list(self._topics)
 
     def take_over(self, now_ms: int, window_ms: int, count_max: int, in_use: Container[Key]) -> list[Key]:
-        """Forget keys whose window is over, at most so many, and give them back. It looks at the topics in turn."""
+        """Forget at most ``count_max`` keys whose window is over, of the topics in turn, and return them."""
         over: list[Key] = []
         for _ in range(min(len(self._rotation), _TOPICS_PER_SWEEP)):
             topic_id = self._rotation.popleft()
@@ -67,7 +67,7 @@ class Keys:
             for digest in self._fronts(digests, looked_max, now_ms, window_ms):
                 key = Key(topic_id, digest)
                 if key in in_use:
-                    # Its place in the order is as good as any: it is looked at again.
+                    # Move it to the end; it is checked again later.
                     digests[digest] = digests.pop(digest)
                 else:
                     self.drop(key)
@@ -78,13 +78,13 @@ class Keys:
 
     @staticmethod
     def _fronts(digests: dict[bytes, bytes], looked_max: int, now_ms: int, window_ms: int) -> Iterator[bytes]:
-        """The keys at the front that are over. The caller takes each away from the front before it asks for the next."""
+        """The expired keys at the front. The caller removes each from the front before it takes the next."""
         for _ in range(looked_max):
             digest = next(iter(digests))
             note = decode_note(digests[digest])
             assert note is not None, "only notes of this version are put in"
             if note.noted_ms > now_ms:
-                # The clock was ahead when this was noted. The key stays for a whole window from now, and behind the others.
+                # The clock was ahead at that time. Keep the key for a whole window from now, at the end of the order.
                 del digests[digest]
                 digests[digest] = encode_note(note._replace(noted_ms=now_ms))
             elif now_ms - note.noted_ms >= window_ms:

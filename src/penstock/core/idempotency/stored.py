@@ -1,9 +1,9 @@
-"""How a produce key lies in the internal topic ``__idempotency``.
+"""The format of produce keys in the internal topic ``__idempotency``.
 
 A record's key is ``version 1 byte | topic id 16 bytes | digest 20 bytes``, its value
-``version | state (0 intended, 1 placed) | partition u32 | offset i64 | noted ms i64 | timestamp ms i64``, or nothing when the
-key is over. The digest stands for tenant and key, so that a key of any length costs the same. The state says what the offset
-is: the partition's high watermark when the record was about to be appended, or where the record lies.
+``version | state (0 intended, 1 placed) | partition u32 | offset i64 | noted ms i64 | timestamp ms i64``, or null for a key whose window
+is over. The digest is of tenant and key, so that keys of any length take the same space. In state 0, the offset is the partition's high
+watermark before the append, in state 1 that of the record.
 """
 
 from hashlib import blake2b
@@ -25,23 +25,23 @@ _VALUE: Final = Struct(">BBIqqq")
 
 
 class Key(NamedTuple):
-    """A produce key, whatever its length."""
+    """A produce key by its digest."""
 
     topic_id: UUID
     digest: bytes
 
 
 class Note(NamedTuple):
-    """What is known of a key."""
+    """What is stored about a key."""
 
     is_placed: bool
-    """Whether ``offset`` is the record's own; if not, the record lies there or behind it, or nowhere."""
+    """Whether ``offset`` is the record's own. If not, the record has this offset or a higher one, or was not appended."""
     partition: int
     offset: int
     noted_ms: int
-    """When the key was first used, by the wall clock: its window begins here."""
+    """The wall-clock time of the first use, when the window begins."""
     timestamp_ms: int = NO_TIMESTAMP
-    """The record's own. Of an intent it is known in a cluster alone, where whoever finds the record is not told its time."""
+    """The timestamp of the record."""
 
 
 def keys_partition(topic_id: UUID, partition_count: int) -> int:
@@ -50,12 +50,12 @@ def keys_partition(topic_id: UUID, partition_count: int) -> int:
 
 
 def digest_of(tenant: bytes, key: bytes) -> bytes:
-    """What stands for a tenant and a key. The length keeps ("a", "bc") and ("ab", "c") apart."""
+    """The digest of a tenant and a key. The length distinguishes ("a", "bc") from ("ab", "c")."""
     return blake2b(b"%d:%b%b" % (len(tenant), tenant, key), digest_size=DIGEST_BYTES).digest()
 
 
 def digest_in(headers: Headers) -> bytes | None:
-    """The digest of the key that a record carries; None when it has none."""
+    """The digest of a record's key; None if it has none."""
     tenant, key = b"", None
     for name, value in headers:
         if name == KEY_HEADER:
@@ -66,18 +66,18 @@ def digest_in(headers: Headers) -> bytes | None:
 
 
 def with_key(headers: Headers, tenant: bytes, key: bytes) -> Headers:
-    """The headers of a record that is to be found by its key, instead of a key that it already has."""
+    """The headers of a record with this key in place of any other."""
     others = tuple(header for header in headers if header[0] not in (KEY_HEADER, TENANT_HEADER))
     return (*others, (KEY_HEADER, key), *(((TENANT_HEADER, tenant),) if tenant else ()))
 
 
 def encode_key(key: Key) -> bytes:
-    """The key of its record."""
+    """The key of a stored record."""
     return _KEY.pack(VERSION, key.topic_id.bytes, key.digest)
 
 
 def decode_key(data: Buffer) -> Key | None:
-    """The key of a record; None for one that a later version wrote."""
+    """Decode the key of a stored record; None if a later version wrote it."""
     if len(data) != _KEY.size or data[0] != VERSION:
         return None
     _, topic_id, digest = _KEY.unpack(data)
@@ -85,12 +85,12 @@ def decode_key(data: Buffer) -> Key | None:
 
 
 def encode_note(note: Note) -> bytes:
-    """The value of its record."""
+    """The value of a stored record."""
     return _VALUE.pack(VERSION, note.is_placed, note.partition, note.offset, note.noted_ms, note.timestamp_ms)
 
 
 def decode_note(data: Buffer) -> Note | None:
-    """The note in a value; None for one that a later version wrote."""
+    """Decode the value of a stored record; None if a later version wrote it."""
     if len(data) != _VALUE.size or data[0] != VERSION:
         return None
     _, is_placed, partition, offset, noted_ms, timestamp_ms = _VALUE.unpack(data)

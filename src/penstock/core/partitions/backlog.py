@@ -1,15 +1,13 @@
-"""The bound on what a partition holds and nobody has consumed yet: producers are told to wait rather than the disk to fill.
+"""The limit on unconsumed records in a partition: producers are refused before the disk is full. Off by default.
 
-Unconsumed is what lies from the least offset that any group has committed in the partition up to its end; with no group, from
-its start. Off unless configured, and then it costs nothing.
+The unconsumed records begin at the lowest offset that any group has committed in the partition, or at the start of the log if there
+is no group. Finding this offset takes a look at all groups, so it is remembered. A commit below it lowers it at once
+(:meth:`Backlog.committed`). It is looked up again when the limit seems reached, since later commits or the deletion of a group may
+have raised it. So no record passes that should be refused, and each refusal is based on a recent look.
 
-The least offset takes a look at every group, so it is kept. A commit below it lowers it at once (:meth:`Backlog.committed`);
-what raises it, a commit, a group that goes, is looked for when the bound seems reached. So the bound never lets
-through what it should not, and what it refuses was looked at within the last moments.
-
-In a cluster the groups are coordinated by several nodes, and each is asked for its least: when the bound seems reached, and every
-:data:`ASK_AGAIN_MS`. Until they have answered, the last answers hold, and before the first ones nothing is refused; a node that has no copy of the
-partition refuses nothing. So there the bound may be passed by what comes within some seconds.
+In a cluster, several nodes coordinate groups. Each is asked for its lowest offset when the limit seems reached, and every
+:data:`ASK_AGAIN_MS`. Until they answer, their last answers are used; before the first ones, nothing is refused. A node without a copy of
+the partition refuses nothing. So in a cluster, the limit may be exceeded for some seconds.
 """
 
 from dataclasses import dataclass
@@ -27,14 +25,14 @@ if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
 _LOOK_AGAIN_MS: Final = 100
-"""Between two looks at all groups for one partition: producers that are refused come again and again."""
+"""Between two looks at all groups for one partition: refused producers retry often."""
 ASK_AGAIN_MS: Final = 5_000
-"""By then the coordinators of a cluster are asked again, for groups that are new, or went back."""
+"""After this time, the coordinators of a cluster are asked again: there may be new groups, or offsets that were reset."""
 
 
 @dataclass(slots=True)
 class _Least:
-    """The least committed offset of a partition, when all groups were last looked at, and whether it may be more by now."""
+    """The lowest committed offset of a partition, the time of the last look, and whether the offset may be higher by now."""
 
     offset: int | None
     looked_ms: int
@@ -42,7 +40,7 @@ class _Least:
 
 
 class Backlog:
-    """Asked before a record is taken that came through an API with this bound."""
+    """Checked before a record is appended that came through an API with this limit."""
 
     def __init__(self, broker: "Broker", settings: QueueSettings) -> None:
         self._settings: Final = settings
@@ -52,7 +50,7 @@ class Backlog:
         self._asked_ms: dict[PartitionKey, int] = {}
 
     def check(self, topic: str, partition: int) -> None:
-        """:class:`BacklogFull` when the partition holds too much that nobody has consumed."""
+        """:class:`BacklogFull` if the partition has too many unconsumed records."""
         if not self.is_on:
             return
         key = PartitionKey(TopicName(topic), partition)
@@ -71,13 +69,13 @@ class Backlog:
             or now_ms - least.looked_ms >= ASK_AGAIN_MS
         ):
             self._ask(key, now_ms)
-            # This node answers at once for the groups that it coordinates.
+            # For groups that this node coordinates, the answer is there at once.
             least = self._least.get(key)
             bound = None if least is None else self._reached(source, least)
         self._refuse(source, bound)
 
     def _ask(self, key: PartitionKey, now_ms: int) -> None:
-        """Ask each node that coordinates groups for the least of them."""
+        """Ask each node that coordinates groups for their lowest offset."""
         broker = self._broker
         offsets = broker.topics.get(OFFSETS_TOPIC)
         if offsets is None:
@@ -94,7 +92,7 @@ class Backlog:
             nonlocal waiting
             waiting -= 1
             if isinstance(offset, PenstockError):
-                # Nobody knows: what was known stays.
+                # Unknown: keep the last answer.
                 waiting = -1
             elif offset is not None:
                 found.append(offset)
@@ -130,14 +128,14 @@ class Backlog:
         return f"{name} has {self._settings.backlog_bytes_max} unconsumed bytes, which is the limit; try again later"
 
     def committed(self, _group: GroupId, key: PartitionKey, offset: int) -> None:
-        """A group committed an offset. Told of every commit, whoever made it."""
+        """A group committed an offset."""
         least = self._least.get(key)
         if least is None:
             return
         if least.offset is None or offset < least.offset:
             least.offset = offset
         elif offset > least.offset:
-            # It may have been the one that held the rest back.
+            # This may have been the group with the lowest offset.
             least.outdated = True
 
     def forget_topic(self, topic: Topic) -> None:

@@ -1,4 +1,4 @@
-"""Forgetting the beginning of a partition on request (Kafka's DeleteRecords)."""
+"""Deleting the oldest records of a partition on request (Kafka's DeleteRecords)."""
 
 from penstock.core.partitions.partition import Partition
 from penstock.errors import PenstockError, Reason
@@ -7,10 +7,10 @@ from penstock.operations.records import TO_HIGH_WATERMARK
 
 
 def delete_records(partition: Partition, before_offset: int) -> int:
-    """Forget every record below ``before_offset``, for good once this returns; gives back the first offset that is left."""
+    """Delete every record below ``before_offset``, durably once this returns. Returns the first offset that is left."""
     topic = partition.topic
     if topic.internal:
-        raise PenstockError(Reason.INVALID_TOPIC, f"{topic.name} is an internal topic: its records cannot be deleted.")
+        raise PenstockError(Reason.INVALID_TOPIC, f"{topic.name} is an internal topic: its records cannot be deleted")
     if CleanupPolicy.DELETE not in topic.config.log.cleanup:
         raise PenstockError(
             Reason.POLICY_VIOLATION,

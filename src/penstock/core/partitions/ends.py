@@ -1,7 +1,7 @@
-"""Up to which offsets partitions are known to be committed, whichever node leads them.
+"""A lower bound for the offsets of the records that will be appended to a partition, whichever node leads it.
 
-Everything that is appended later has the returned offset or a higher one. It should not be much higher, so the offset is the high watermark
-of the copy on this node, if the copy is in sync, or what the leader reported since the start. Otherwise the leader is asked.
+It should be close to the end of the log. So it is the high watermark of this node's copy, if that is in sync, or one that the leader
+has reported since the start. Otherwise the leader is asked.
 """
 
 from collections.abc import Callable
@@ -17,33 +17,33 @@ if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
 _ENDS_MAX: Final = 10_000
-"""Partitions whose ends are remembered; a leader is asked for the others."""
+"""Partitions whose ends are remembered; for others, the leader is asked again."""
 
 Reached = Callable[[int | PenstockError], None]
 
 
 class PartitionEnds:
-    """Of all partitions."""
+    """The known ends of all partitions."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._ends: dict[tuple[UUID, int], int] = {}
 
     def note(self, topic_id: UUID, index: int, end: int) -> None:
-        """The partition has so much, committed."""
+        """All records of the partition below ``end`` are committed."""
         place = topic_id, index
         end = max(end, self._ends.pop(place, -1))
         while len(self._ends) >= _ENDS_MAX:
             del self._ends[next(iter(self._ends))]
-        # Behind the others: those that nobody asks for go first.
+        # Last in the order: the least recently used are removed first.
         self._ends[place] = end
 
     def reached(self, topic: Topic, index: int, done: Reached) -> None:
-        """An offset that all that is appended from now on lies at or behind."""
+        """Pass an offset to ``done`` that no record appended from now on is below."""
         try:
             end = max(self._ends.get((topic.topic_id, index), -1), self._copied(topic, index))
             if end < 0:
-                self._broker.peers.partition_status(topic, index, partial(self._told, topic, index, done))
+                self._broker.peers.partition_status(topic, index, partial(self._received, topic, index, done))
                 return
         except PenstockError as error:
             done(error)
@@ -51,7 +51,7 @@ class PartitionEnds:
         done(end)
 
     def _copied(self, topic: Topic, index: int) -> int:
-        """Where a copy here is known to end; -1 when there is none, or it may be far behind."""
+        """The high watermark of the copy on this node; -1 if there is none, or it may lag far behind."""
         broker = self._broker
         record = broker.topics.partition(topic, index)
         if all(node != broker.node_id for node, _ in record.isr):
@@ -61,7 +61,7 @@ class PartitionEnds:
         except PenstockError:
             return -1
 
-    def _told(self, topic: Topic, index: int, done: Reached, status: LeaderStatus | PenstockError) -> None:
+    def _received(self, topic: Topic, index: int, done: Reached, status: LeaderStatus | PenstockError) -> None:
         if isinstance(status, LeaderStatus):
             self.note(topic.topic_id, index, status.high_watermark)
             done(status.high_watermark)

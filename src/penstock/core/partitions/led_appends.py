@@ -1,12 +1,13 @@
-"""What a partition's leader does for other nodes, and for its own: append a batch, or those records of one that it lacks.
+"""The appends of batches that a broker built, this one or another: a whole batch, or only those of its records that the log lacks.
 
-A broker built each batch. One that came from another node was checked when it arrived (``gateways/peers/appends.py``).
+A batch from another node was checked when it arrived (``gateways/peers/appends.py``).
 
-What is refused was not appended. What was appended and could not be kept to the end, because somebody else leads by now, is LINK_LOST:
-nobody knows whether the new leader has it.
+A refused batch was not appended. LINK_LOST means that the batch was appended, but the leader changed before it was committed, so it is
+unknown whether the new leader has it.
 
-``append_once`` looks for marks (the values of one header, or for produce keys the digest of key and tenant) in the leader's own log, up to its end. What it has seen is remembered
-for each partition, so that many calls in a row read the log once; a long log is gone through in pieces, driven by the clock.
+``append_once`` searches the leader's log to its end for marks: the values of one header, or for produce keys the digest of key and
+tenant. The marks are remembered for each partition, so that many calls in a row read the log once. A long log is read in pieces, driven
+by the clock.
 """
 
 from collections import deque
@@ -26,16 +27,16 @@ from penstock.records.records import Record, read_records
 from penstock.types import NO_PRODUCER_ID, Acks, Buffer
 
 MARKS_MAX: Final = 100_000
-"""Remembered of one partition; beyond that the log is read again."""
+"""Marks remembered for one partition; if there are more, the log is read again."""
 _PARTITIONS_MAX: Final = 64
 _PIECE_BYTES: Final = MIB
-"""Of the log, looked through at a time: some ten milliseconds of work."""
+"""Searched at a time: about ten milliseconds of work."""
 
-_MOVED_ON: Final = frozenset({Reason.NOT_LEADER_OR_FOLLOWER, Reason.LEADER_NOT_AVAILABLE})
+_LEADER_CHANGED: Final = frozenset({Reason.NOT_LEADER_OR_FOLLOWER, Reason.LEADER_NOT_AVAILABLE})
 
 
 class _Marks:
-    """The marks of one header in a stretch of one log."""
+    """The marks of one header in a range of one log."""
 
     __slots__ = ("end", "header", "offsets", "start")
 
@@ -44,15 +45,15 @@ class _Marks:
         self.start = start
         self.end = start
         self.offsets: dict[bytes, int] = {}
-        """The last place of each."""
+        """The last offset of each mark."""
 
     def note(self, mark: bytes, offset: int) -> None:
-        """It is there."""
+        """A record with this mark is at the offset."""
         self.offsets[mark] = max(offset, self.offsets.get(mark, offset))
 
 
 class _Call:
-    """One append that shall not happen twice."""
+    """One call of ``append_once``."""
 
     __slots__ = ("batch", "done", "header", "records", "search_from")
 
@@ -62,23 +63,23 @@ class _Call:
         self.batch: Final = batch
         self.header: Final = header
         self.search_from: Final = search_from
-        """Of each record."""
+        """For each record."""
         self.records: Final = records
         self.done: Final = done
 
 
 class LedAppends:
-    """For all partitions that this node leads. All calls are made on the event loop."""
+    """The appends to all partitions that this node leads. All calls are made on the event loop."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._marks: dict[tuple[Partition, str], _Marks] = {}
         self._calls: dict[Partition, deque[_Call]] = {}
 
-    # -- a batch as it is
+    # A whole batch.
 
     def append(self, partition: Partition, batch: bytearray, acks: Acks, done: Produced) -> None:
-        """Append it; ``done`` is told its offset once it counts as ``acks`` says. PenstockError when it is refused."""
+        """Append a batch, and pass its offset to ``done`` once it is acknowledged according to ``acks``. PenstockError if it is refused."""
         if acks is Acks.ALL:
             partition.check_in_sync()
         header, now_ms = read_header(batch), self._clock.now_ms()
@@ -86,7 +87,7 @@ class LedAppends:
         if header.producer_id == NO_PRODUCER_ID:
             offset = partition.append(batch, now_ms, is_sound=True)
         else:
-            # Only sinks have a producer.
+            # Only the batches of sinks have a producer id.
             offset = partition.append_promised(batch, header, now_ms)
         if acks is Acks.NONE:
             partition.acknowledged_offset = max(partition.acknowledged_offset, offset + count)
@@ -95,18 +96,19 @@ class LedAppends:
         wait = partition.when_committed if acks is Acks.ALL else partition.when_written
         wait(offset + count, partial(_settle, offset, done))
 
-    # -- what is lacking of a batch
+    # The missing records of a batch.
 
     def append_once(
         self, partition: Partition, batch: bytearray, header: str, search_from: list[int], done: AppendedOnce
     ) -> None:
-        """Append what is not there, and tell ``done`` where each record is, once all are committed. PenstockError when it is refused."""
+        """Append the missing records, and pass all offsets to ``done`` once they are committed. PenstockError if the batch is refused."""
         records = list(read_records(batch, partition.topic.config.max_message_bytes * DECOMPRESSED_RATIO_MAX))
         if any(_mark(record, header) is None for record in records):
-            raise PenstockError(Reason.INVALID_RECORD, f"a record has no header {header}, by which it would be found")
+            raise PenstockError(Reason.INVALID_RECORD, f"A record has no header {header}, which is needed to find it")
         if len(search_from) not in (1, len(records)):
             raise PenstockError(
-                Reason.INVALID_REQUEST, f"{len(search_from)} offsets are noted for {len(records)} records"
+                Reason.INVALID_REQUEST,
+                f"There are {len(search_from)} offsets for {len(records)} records; send one, or one for each record",
             )
         if len(search_from) == 1:
             search_from *= len(records)
@@ -114,28 +116,28 @@ class LedAppends:
         self._work(partition)
 
     def resign(self, partition: Partition) -> None:
-        """Somebody else leads it: whoever waits is told."""
+        """Another node leads the partition now: answer all waiting calls."""
         for call in self._calls.pop(partition, ()):
             call.done(PenstockError(Reason.NOT_LEADER_OR_FOLLOWER))
         for key in [key for key in self._marks if key[0] is partition]:
             del self._marks[key]
 
     def next_deadline_ms(self) -> int | None:
-        """At once, while logs are looked through."""
+        """Now, while a log is being searched."""
         return self._clock.monotonic_ms() if self._calls else None
 
     def tick(self, _: int) -> None:
-        """Look through the next piece of each."""
+        """Search the next piece of each log."""
         for partition in list(self._calls):
             self._work(partition)
 
     def _work(self, partition: Partition) -> None:
-        """Do what can be done now, in the order in which it was asked for."""
+        """Do what can be done now, in the order of the calls."""
         calls = self._calls.get(partition)
         while calls:
             call = calls[0]
             try:
-                marks = self._looked_through(partition, call)
+                marks = self._search(partition, call)
                 if marks is None:
                     return
                 calls.popleft()
@@ -146,17 +148,17 @@ class LedAppends:
                 call.done(error)
         self._calls.pop(partition, None)
 
-    def _looked_through(self, partition: Partition, call: _Call) -> _Marks | None:
-        """The marks from where the call wants them to the end of the log; None while there is more to read."""
+    def _search(self, partition: Partition, call: _Call) -> _Marks | None:
+        """The marks from the offset that the call needs to the end of the log; None while there is more to read."""
         log = partition.log
-        # What was appended in this turn is looked at too.
+        # Records appended in this turn are included.
         log.write_pending()
         start = max(min(_within(log.next_offset, noted) for noted in call.search_from), log.start_offset)
         key = partition, call.header
         marks = self._marks.pop(key, None)
         if marks is None or start < marks.start or marks.end > log.next_offset or len(marks.offsets) > MARKS_MAX:
             marks = _Marks(call.header, start)
-        # The order is that of use.
+        # Least recently used first.
         self._marks[key] = marks
         while len(self._marks) > _PARTITIONS_MAX:
             del self._marks[next(iter(self._marks))]
@@ -170,7 +172,7 @@ class LedAppends:
             except PenstockError as error:
                 if error.reason is not Reason.CORRUPT_RECORDS:
                     raise
-                # Nobody can read it, so nobody can have seen it either.
+                # Skip a damaged batch: no reader can have seen it.
                 marks.end += 1
                 continue
             self._note_all(partition, marks, data)
@@ -221,26 +223,26 @@ class LedAppends:
         if reason is None:
             done(found)
             return
-        # It may be in the log or not: what is there is read again.
+        # It is unknown whether the records are in the log, so it must be read again.
         for key in [key for key in self._marks if key[0] is partition]:
             del self._marks[key]
-        done(PenstockError(Reason.LINK_LOST if reason in _MOVED_ON else reason))
+        done(PenstockError(Reason.LINK_LOST if reason in _LEADER_CHANGED else reason))
 
 
 def _settle(offset: int, done: Produced, reason: Reason | None) -> None:
     if reason is None:
         done(offset)
     else:
-        done(PenstockError(Reason.LINK_LOST if reason in _MOVED_ON else reason))
+        done(PenstockError(Reason.LINK_LOST if reason in _LEADER_CHANGED else reason))
 
 
 def _within(end: int, offset: int) -> int:
-    """An offset behind the end is that of another topic, which had this name: then all is searched."""
+    """An offset after the end belongs to a deleted topic of the same name: then the whole log is searched."""
     return offset if offset <= end else 0
 
 
 def _mark(record: Record, header: str) -> bytes | None:
     if header == KEY_HEADER:
-        # The same key of another tenant is another key.
+        # Tenants may use the same keys.
         return digest_in(record.headers)
     return next((value for name, value in record.headers if name == header), None)

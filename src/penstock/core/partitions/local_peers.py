@@ -1,4 +1,4 @@
-"""Appending to the partitions that this node leads: all of them if the broker is alone."""
+"""Appending to partitions that this node leads; if the broker is alone, that is all of them."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class LocalPeers:
-    """The :class:`penstock.core.partitions.peers.Peers` of a broker that is alone. Nothing ever waits for a leader."""
+    """The :class:`penstock.core.partitions.peers.Peers` of a broker that is alone."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
 
-    def holds(self, topic: Topic, index: int) -> bool:  # noqa: ARG002 - of no partition
-        """False."""
+    def holds(self, topic: Topic, index: int) -> bool:  # noqa: ARG002 - the same for all partitions
+        """False: nothing ever waits for a leader."""
         return False
 
     def produce(self, topic: Topic, index: int, batch: bytearray, acks: Acks, done: Produced) -> None:
@@ -42,7 +42,7 @@ class LocalPeers:
         search_from: int | Sequence[int],
         done: AppendedOnce,
     ) -> None:
-        """Append those records of a batch that the log lacks."""
+        """Append the missing records of a batch."""
         noted = [search_from] if isinstance(search_from, int) else list(search_from)
         try:
             self._broker.cluster.appends.append_once(self._led(topic, index), batch, header, noted, done)
@@ -52,14 +52,14 @@ class LocalPeers:
     def partition_status(
         self, topic: Topic, index: int, done: StatusDone, producer: ProducerQuery = NO_PRODUCER
     ) -> None:
-        """Look at the log."""
+        """The status from the log."""
         try:
             done(partition_status(self._led(topic, index), producer))
         except PenstockError as error:
             done(error)
 
     def committed(self, offsets_partition: int, group: GroupId, key: PartitionKey, done: CommittedDone) -> None:
-        """Look at the groups of this partition of the offsets topic."""
+        """The committed offset from the groups in this partition of the offsets topic."""
         topic = self._broker.topics.get(OFFSETS_TOPIC)
         if topic is None:
             done(PenstockError(Reason.COORDINATOR_NOT_AVAILABLE))

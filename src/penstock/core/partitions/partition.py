@@ -1,9 +1,8 @@
-"""One partition as its leader sees it: what may be appended, what counts as committed, and who waits for it.
+"""One partition on its leader: which batches may be appended, which records are committed, and the callers that wait for that.
 
-Invariant: ``log.start_offset <= high_watermark <= log.written_offset <= log.next_offset``. Readers see nothing at or
-above the high watermark. With ``Flush.SYNC`` an offset counts only after fdatasync, so a record that a reader has seen
-survives a loss of power; with ``Flush.OS`` it counts once the operating system has it. An offset is committed once it counts in
-each replica that is in sync (``in_sync``).
+Invariant: ``log.start_offset <= high_watermark <= log.written_offset <= log.next_offset``. Readers see nothing at or above the high
+watermark. With ``Flush.SYNC`` a replica has a record only after fdatasync, so a record that a reader has seen survives a power loss.
+With ``Flush.OS`` it has a record once the operating system does. A record is committed once all in-sync replicas have it (``in_sync``).
 """
 
 from collections import deque
@@ -31,10 +30,10 @@ from penstock.types import NO_PRODUCER_ID, NO_TIMESTAMP, Buffer, Flush, Timestam
 __all__ = ["Done", "Partition", "Wake"]
 
 Done = Callable[[Reason | None], None]
-"""Told None when what was waited for came true, else why it never will."""
+"""Called with None once the condition is met, or with the reason why it never will be."""
 
 _FORGOTTEN_SPARE: Final = 64
-"""So many waiters that were given up are kept before a look through all of them is worth it."""
+"""Abandoned waiters are removed once there are more than this."""
 
 
 class Partition(Replica):
@@ -80,8 +79,8 @@ class Partition(Replica):
         self._awaiting_start: dict[Done, int] = {}
         self._copiers: dict[Wake, None] = {}
         self.acknowledged_offset = in_sync.epoch_start
-        """A reader that asks later expects the records below it: they are acknowledged without waiting for their commit (acks=0, acks=1),
-        or an earlier leader may have acknowledged them."""
+        """Records below this offset were acknowledged, perhaps before their commit (acks=0, acks=1), or by an earlier leader. Readers
+        expect to see them."""
         self.in_sync: Final = in_sync
         high_watermark = min(max(high_watermark, log.start_offset), log.written_offset)
         super().__init__(topic, index, log, leader_epoch, high_watermark)
@@ -95,7 +94,7 @@ class Partition(Replica):
         config = topic.config
         self.wants_recompression = config.compression is not None
         self.stamps = config.timestamp_type is TimestampType.LOG_APPEND_TIME
-        # Plain attributes: every append asks for these.
+        # Plain attributes, because every append reads them.
         self.is_compacted = config.is_compacted
         self._batch_bytes_max = config.max_message_bytes
         self._timestamp_before_max_ms = config.timestamp_before_max_ms
@@ -104,25 +103,25 @@ class Partition(Replica):
         self.recount()
 
     def check_in_sync(self, batch: Buffer | None = None) -> None:
-        """NOT_ENOUGH_REPLICAS when a producer that wants all of them would wait in vain.
+        """NOT_ENOUGH_REPLICAS if too few replicas are in sync for a producer that requires all of them.
 
-        A ``batch`` that is here already is not refused: it waits for its commit. If it were, and those behind it were answered, its producer might go on
-        so far that it is not remembered when it comes again. One that is refused is the next one that its producer may bring.
+        A ``batch`` that is already in the log is not refused: it waits for its commit. Otherwise its producer could send so many later
+        batches that this one is no longer known when it is retried. A refused batch is the only one that its producer may send next.
         """
         if self.in_sync.is_below_min and self.in_sync.rules.refuse_below_min:
             if batch is not None and self._is_repeated_or_expected(batch):
                 return
-            # What goes to the broker's own topics is not a caller's to send otherwise.
+            # Callers cannot choose other settings or acks for internal topics.
             others = (
                 "" if self.topic.internal else ", or lower its min.insync.replicas, or send with acks=leader (acks=1)"
             )
             raise PenstockError(
                 Reason.NOT_ENOUGH_REPLICAS,
-                f"topic {self.topic.name} requires {self.in_sync.min_in_sync} in-sync replicas, but {self.topic.name}/{self.index} has {self.in_sync.count}; start the missing nodes (penstock cluster status){others}",
+                f"Topic {self.topic.name} requires {self.in_sync.min_in_sync} in-sync replicas, but {self.topic.name}/{self.index} has {self.in_sync.count}; start the missing nodes (penstock cluster status){others}",
             )
 
     def _is_repeated_or_expected(self, batch: Buffer) -> bool:
-        """True for a batch that is here already. Any other one is expected from now on."""
+        """True for a batch that is already in the log. Any other valid batch is expected next."""
         if len(batch) < HEADER_BYTES:
             return False
         header = read_header(batch)
@@ -146,11 +145,11 @@ class Partition(Replica):
         keys_checked: bool = False,
         hurried: bool = True,
     ) -> int:
-        """Check one batch, append it and return its base offset; a known duplicate returns its first one.
+        """Check one batch, append it and return its base offset; for a known duplicate, the offset of the first one.
 
-        ``is_sound``: a broker built or checked the batch, so only what the topic's settings demand is checked. ``keys_checked``: each record is known
-        to have a key where the topic wants one. Without ``hurried`` nobody waits for the commit, and the disk is left to those who wait.
-        The bytes are not written yet when this returns: wait with :meth:`when_written` or :meth:`when_committed`.
+        ``is_sound``: a broker built or checked the batch, so only the topic's settings are checked. ``keys_checked``: the records are
+        known to have the keys that the topic requires. Without ``hurried``, no caller waits for the commit, so that the disk serves others
+        first. The batch is not written yet when this returns: wait with :meth:`when_written` or :meth:`when_committed`.
         """
         header = read_header(batch) if is_sound else read_produced(batch)
         size = len(batch)
@@ -173,10 +172,7 @@ class Partition(Replica):
         return base_offset
 
     def append_promised(self, batch: bytearray, header: BatchHeader, now_ms: int) -> int:
-        """Append a batch of a sink, which was checked when it was promised to be appended.
-
-        Whatever the topic's settings have become since, it is not refused for them.
-        """
+        """Append a batch of a sink. It was checked before the commit began, so later changes of the topic's settings do not refuse it."""
         if self.stamps:
             set_log_append_time(batch, now_ms)
             header = read_header(batch)
@@ -185,21 +181,21 @@ class Partition(Replica):
         return base_offset
 
     def hurry(self) -> None:
-        """Somebody waits for what was appended without hurry."""
+        """A caller waits for records that were appended without ``hurried``."""
         self._dirty(self.log)
 
     def check_keys(self, batch: bytearray | memoryview, header: BatchHeader) -> None:
-        """Refuse a batch with records that compaction could not tell apart. It opens the batch, in any thread."""
+        """Refuse a batch with records that have no key. It decodes the batch, and may run in any thread."""
         bad = check_keys(batch, header, self._batch_bytes_max * DECOMPRESSED_RATIO_MAX)
         if bad:
             raise PenstockError(
                 Reason.INVALID_RECORD,
-                f"record {bad[0][0]} of the batch has no key, but topic {self.topic.name} is compacted: every record needs a key",
+                f"Record {bad[0][0]} of the batch has no key, but topic {self.topic.name} is compacted: every record needs a key",
                 bad,
             )
 
     def when_written(self, next_offset: int, done: Done) -> None:
-        """Call ``done`` once every offset below ``next_offset`` is with the operating system: it counts as acknowledged then."""
+        """Call ``done`` once all records below ``next_offset`` are written to the operating system, which acknowledges them."""
         self.acknowledged_offset = max(self.acknowledged_offset, next_offset)
         if self.log.written_offset >= next_offset:
             done(None)
@@ -207,7 +203,7 @@ class Partition(Replica):
             self._awaiting_write.append((next_offset, done))
 
     def when_committed(self, next_offset: int, done: Done) -> None:
-        """Call ``done`` once every offset below ``next_offset`` is committed."""
+        """Call ``done`` once all records below ``next_offset`` are committed."""
         if self.high_watermark >= next_offset:
             done(None)
         elif self.log.failed is not None:
@@ -216,9 +212,9 @@ class Partition(Replica):
             self._awaiting_commit.append((next_offset, done))
 
     def forget_committed(self, done: Done) -> None:
-        """``done`` need not be called any more; fine when it was. It may be called all the same.
+        """``done`` need not be called any more. It may have been called already, and may still be called.
 
-        While nothing is committed, clients give up and ask again, over and over: without this each try would be kept.
+        While nothing is committed, clients time out and retry again and again. Without this, all their waiters would be kept.
         """
         forgotten, waiting = self._forgotten, self._awaiting_commit
         if not waiting:
@@ -231,9 +227,9 @@ class Partition(Replica):
             forgotten.clear()
 
     def is_settling(self, offset: int) -> bool:
-        """Whether acknowledged records below ``offset`` are not committed yet, and can be: readers wait for them.
+        """Whether acknowledged records below ``offset`` are not committed yet, but can be, so that readers should wait for them.
 
-        False once the sync has failed, another node leads, or too few replicas are in sync: then waiting does not help.
+        False once the sync has failed, another node leads, or too few replicas are in sync.
         """
         return (
             self.high_watermark < min(offset, self.acknowledged_offset)
@@ -243,24 +239,24 @@ class Partition(Replica):
         )
 
     def is_held_here(self, offset: int) -> bool:
-        """Whether this node has everything below ``offset`` for good, whatever its followers have."""
+        """Whether this replica has all records below ``offset``, whatever its followers have."""
         return (self.log.synced_offset if self._sync else self.log.written_offset) >= offset
 
     @property
     def low_watermark(self) -> int:
-        """Records before it are deleted for good: no replica that may lead has them."""
+        """Records below this offset are deleted on every replica that may lead."""
         return self.in_sync.low_watermark(self.log.start_offset)
 
     def when_deleted(self, offset: int, done: Done) -> None:
         """Call ``done`` once the low watermark has reached ``offset``, unless :meth:`forget_deleted` comes first."""
         self._awaiting_start[done] = offset
-        self._look_at_start()
+        self._check_deleted()
 
     def forget_deleted(self, done: Done) -> None:
-        """Nobody waits for this any more; fine when it was told already."""
+        """``done`` need not be called any more. It may have been called already."""
         self._awaiting_start.pop(done, None)
 
-    def _look_at_start(self) -> None:
+    def _check_deleted(self) -> None:
         start = self.low_watermark
         for done, offset in list(self._awaiting_start.items()):
             if offset <= start:
@@ -269,17 +265,17 @@ class Partition(Replica):
                 done(None)
 
     def watch_writes(self, wake: Wake) -> None:
-        """Call ``wake`` whenever more is written or committed: for whoever copies, and does not wait for what is committed."""
+        """Call ``wake`` whenever more is written or committed: for followers, which copy records before their commit."""
         self._copiers[wake] = None
 
     def unwatch_writes(self, wake: Wake) -> None:
-        """Nobody copies by this any more; fine when nobody did."""
+        """Stop calling ``wake``. Does nothing if it was not registered."""
         self._copiers.pop(wake, None)
 
     def close(self, reason: Reason) -> None:
-        """Nobody leads this partition here any more: everyone who waits is told why."""
+        """This node no longer leads the partition: answer all waiting callers."""
         log = self.log
-        # The log may be a follower's from here on, which has hooks of its own.
+        # The log may belong to a follower by now, which has its own hooks.
         if log.on_written == self._written:
             log.on_written = log.on_synced = log.on_failed = None
         self.gone = True
@@ -291,7 +287,7 @@ class Partition(Replica):
         self._wake_copiers()
 
     def started_later(self) -> None:
-        """The beginning of the log went, by age or on request: whoever copies it is told, and drops it too."""
+        """The oldest records were deleted, by age or on request: followers must delete them too."""
         if self._copiers:
             self._wake_copiers()
 
@@ -314,7 +310,7 @@ class Partition(Replica):
             self._counted(self.log.synced_offset)
 
     def _counted(self, offset: int) -> None:
-        """This node has everything below ``offset`` for good."""
+        """This replica has all records below ``offset``."""
         self.in_sync.leader_end = offset
         self._advance(self.in_sync.committed())
 
@@ -323,7 +319,7 @@ class Partition(Replica):
         if not self.gone:
             self._advance(self.in_sync.committed())
             if self._awaiting_start:
-                self._look_at_start()
+                self._check_deleted()
 
     def _advance(self, offset: int) -> None:
         if offset <= self.high_watermark:
@@ -340,7 +336,7 @@ class Partition(Replica):
             self._wake_copiers()
 
     def _failed(self, error: PenstockError, from_offset: int) -> None:
-        # What is gone is not waited for: readers look again, and find what there is.
+        # Readers need not wait for lost records.
         self.acknowledged_offset = min(self.acknowledged_offset, from_offset)
         self._refuse_from(from_offset, error.reason)
         if self._readers:
@@ -348,7 +344,7 @@ class Partition(Replica):
 
     def _refuse_from(self, from_offset: int, reason: Reason) -> None:
         for waiting in (self._awaiting_write, self._awaiting_commit):
-            # A retried duplicate waits for an earlier offset than those before it, so the order is not sorted.
+            # Not sorted: a duplicate waits for an earlier offset than the waiters before it.
             refused = [done for next_offset, done in waiting if next_offset > from_offset]
             kept = [entry for entry in waiting if entry[0] <= from_offset]
             waiting.clear()
@@ -361,7 +357,7 @@ def too_large(size_bytes: int, bytes_max: int) -> PenstockError:
     """The refusal of a batch of that size."""
     return PenstockError(
         Reason.RECORDS_TOO_LARGE,
-        f"a batch of {size_bytes} bytes is over the topic's max.message.bytes of {bytes_max}; "
+        f"A batch of {size_bytes} bytes is over the topic's max.message.bytes of {bytes_max}; "
         "send smaller batches or raise this setting of the topic",
     )
 
@@ -370,6 +366,6 @@ def time_refused(header: BatchHeader, now_ms: int) -> PenstockError:
     """The refusal of a batch whose time is far from the clock's."""
     return PenstockError(
         Reason.INVALID_TIMESTAMP,
-        f"timestamp {header.max_timestamp} is too far from the broker's clock ({now_ms}); check the producer's "
+        f"Timestamp {header.max_timestamp} is too far from the broker's clock ({now_ms}); check the producer's "
         "clock or the topic's message.timestamp.*.max.ms",
     )

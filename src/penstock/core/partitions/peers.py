@@ -1,13 +1,12 @@
-"""Appending to partitions that other nodes lead, as the core sees it: the rules of what may be tried again are the caller's no concern.
+"""Calls to the leaders of partitions, on this node or another. Callers need not know the rules of retrying.
 
-A batch is built here and appended by the partition's leader, wherever that is, this node too. What certainly was not appended (nobody
-leads, the wrong node was asked, nobody could be reached) is tried again for a few seconds while a new leader is found; what may have been is
-answered with LINK_LOST: then it is known to nobody whether the records are there. For one topic and partition, batches
-that are handed in one behind another are appended in that order.
+A batch is built here and appended by the partition's leader. If it certainly was not appended (there is no leader, or it could not be
+reached, or another node was asked), the call is retried for a few seconds while a new leader is elected. If it may have been appended,
+the answer is LINK_LOST: it is unknown whether the records are in the log. Batches for one partition are appended in the order of
+the calls.
 
-:meth:`Peers.append_once` can be asked again whatever happened before. The leader looks in its own log, uncommitted records too, for
-the mark that each record carries in a header, and appends only what it lacks. One leader at a time, one event loop: whoever asks twice, or two
-that ask at once, get the same records.
+:meth:`Peers.append_once` can always be repeated. The leader searches its log, including uncommitted records, for the mark that each
+record has in a header, and appends only the missing ones. So repeated and simultaneous calls all find the same records.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,34 +19,34 @@ from penstock.errors import PenstockError
 from penstock.types import Acks, GroupId
 
 Produced = Callable[[int | PenstockError], None]
-"""Told the offset of the batch's first record, or why it is not there (LINK_LOST: why that is not known)."""
+"""Receives the offset of the batch's first record, or an error; LINK_LOST if it is unknown whether the batch was appended."""
 
 
 class AppendedRecords(NamedTuple):
-    """The records of a batch are in the log, and committed."""
+    """All records of a batch are in the log and committed."""
 
     offsets: list[int]
-    """Of each record, in their order."""
+    """One for each record."""
     appended_from: int
-    """Records below this offset were found, the others were appended."""
+    """Records below this offset were already there; the others were appended."""
 
 
 AppendedOnce = Callable[[AppendedRecords | PenstockError], None]
 StatusDone = Callable[[LeaderStatus | PenstockError], None]
-"""Told how a partition stands, or why that cannot be known now."""
+"""Receives the status of a partition, or an error."""
 CommittedDone = Callable[[int | PenstockError | None], None]
-"""Told an offset, or that there is none, or why that cannot be known now."""
+"""Receives an offset, None if there is none, or an error."""
 
 
 class Peers(Protocol):
     """The leaders of all partitions. ``done`` is called exactly once, perhaps before the call returns."""
 
     def holds(self, topic: Topic, index: int) -> bool:
-        """Whether something waits for this partition's leader, so that what comes must wait behind it, though this node may lead by now."""
+        """Whether calls wait for this partition's leader. Later ones must then wait too, even if this node leads the partition by now."""
         ...
 
     def produce(self, topic: Topic, index: int, batch: bytearray, acks: Acks, done: Produced) -> None:
-        """Have a batch appended."""
+        """Append a batch."""
         ...
 
     def append_once(
@@ -59,22 +58,20 @@ class Peers(Protocol):
         search_from: int | Sequence[int],
         done: AppendedOnce,
     ) -> None:
-        """Have those records of a batch appended, as by acks=all, whose mark is not at or behind ``search_from`` yet (one for all, or each its own).
+        """Append the missing records of a batch with acks=all. ``search_from`` is where the search begins: one offset, or one per record.
 
-        Each record has a header of this name, whose value is the mark. LINK_LOST and every other error: ask again.
+        Each record has a header of this name, whose value is the mark. After any error, including LINK_LOST, the call can be repeated.
         """
         ...
 
     def partition_status(
         self, topic: Topic, index: int, done: StatusDone, producer: ProducerQuery = NO_PRODUCER
     ) -> None:
-        """Ask the leader how a partition stands (:func:`penstock.core.partitions.status.partition_status`). It changes nothing: asked again for a few
-        seconds, whatever happened.
-        """
+        """Ask the leader for the status of a partition. Retried for a few seconds after any error, since it changes nothing."""
         ...
 
     def committed(self, offsets_partition: int, group: GroupId, key: PartitionKey, done: CommittedDone) -> None:
-        """Ask the coordinator of this partition of the offsets topic how far a group is in a partition; without a name, how far that one of all
-        its groups is that is least far. It changes nothing.
+        """Ask the coordinator of this partition of the offsets topic for the offset that a group has committed, or, if ``group`` is empty,
+        for the lowest offset that any of its groups has committed. Retried like :meth:`partition_status`.
         """
         ...

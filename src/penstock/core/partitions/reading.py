@@ -1,6 +1,6 @@
-"""Reading records one by one, for the gateways that hand them out opened: from an offset, or following a topic live.
+"""Reading single records, for the gateways that return decoded records: from an offset, or following a topic live.
 
-Only committed records are seen. What is kept in memory is one read of a log per partition that is followed.
+Only committed records are visible. For each partition that is followed, one read of its log is kept in memory.
 """
 
 from collections import deque
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 _READ_BYTES: Final = 256 * KIB
 _RECORD_OVERHEAD_BYTES: Final = 32
-"""What a record counts for beside its key and value, so that a million empty ones are bounded too."""
+"""What a record counts for in addition to its key and value, so that the number of empty records is limited too."""
 _PORTION_RECORDS: Final = 256
-"""How many records one partition gives before the next has its turn."""
+"""How many records are taken from one partition before the next."""
 
 
 def read_from(partition: Replica, offset: int, max_records: int, max_bytes: int) -> list[Record]:
     """Records from ``offset`` on: at most ``max_records``, and about ``max_bytes`` but at least one. Empty at the end.
 
-    OFFSET_OUT_OF_RANGE before the first record and behind the end. A batch that cannot be opened is refused when it is the
-    first; the records before it are given.
+    OFFSET_OUT_OF_RANGE before the first record and after the end. A batch that cannot be decoded raises an error only if it is the
+    first one; otherwise the records before it are returned.
     """
     found: list[Record] = []
     left = max_bytes
@@ -49,18 +49,18 @@ def read_from(partition: Replica, offset: int, max_records: int, max_bytes: int)
 
 
 def copied_here(broker: "Broker", topic: str, index: int, from_offset: int = 0) -> Replica:
-    """A partition as it can be read here from an offset on, with what its leader calls committed; LEADER_NOT_AVAILABLE while that is being copied."""
+    """A copy on this node with all committed records from an offset on; LEADER_NOT_AVAILABLE while they are being copied."""
     found = broker.observe(topic, index, from_offset)
     if not found.is_caught_up:
         raise PenstockError(
             Reason.LEADER_NOT_AVAILABLE,
-            f"The records of {topic}/{index} are being copied to this node. Try again in a moment.",
+            f"The records of {topic}/{index} are being copied to this node; try again in a moment",
         )
     return found
 
 
 def record_bytes(record: Record) -> int:
-    """About what a record takes in an answer."""
+    """The approximate size of a record in a response."""
     return (
         _RECORD_OVERHEAD_BYTES
         + len(record.key or b"")
@@ -70,7 +70,7 @@ def record_bytes(record: Record) -> int:
 
 
 def _open(partition: Replica, data: bytes | memoryview, offset: int) -> Iterator[Record]:
-    """The records of a read from ``offset`` on. The first batch may begin before it; control records are nobody's business."""
+    """The records of a read from ``offset`` on, without control records. The first batch may begin before ``offset``."""
     bytes_max = partition.topic.config.max_message_bytes * DECOMPRESSED_RATIO_MAX
     for header, batch in batches_in(data):
         if not header.attributes & CONTROL_BIT:
@@ -79,8 +79,8 @@ def _open(partition: Replica, data: bytes | memoryview, offset: int) -> Iterator
                     yield record
 
 
-class _Place:
-    """Where a tail stands in one partition."""
+class _Position:
+    """The position of a tail in one partition."""
 
     __slots__ = ("_read_to", "_records", "_tail", "next_offset", "partition", "queued")
 
@@ -97,7 +97,7 @@ class _Place:
         self._tail.woken(self)
 
     def next(self) -> Record | None:
-        """The next record; None at the end. PenstockError at one that cannot be opened, and again whenever it is asked."""
+        """The next record; None at the end. PenstockError at a record that cannot be decoded, and again at each later call."""
         while True:
             try:
                 record = next(self._records, None)
@@ -107,10 +107,10 @@ class _Place:
             if record is not None:
                 self.next_offset = record.offset + 1
                 return record
-            # Behind what was read, also when compaction or control batches left nothing of it for a reader.
+            # After what was read, even if it had only control batches or was compacted away.
             self.next_offset = max(self.next_offset, self._read_to)
             partition = self.partition
-            # Retention may have passed a slow reader: it goes on with the oldest record there is.
+            # Retention may have overtaken a slow reader: it continues with the oldest record.
             offset = max(self.next_offset, partition.log.start_offset)
             if offset >= partition.high_watermark:
                 return None
@@ -124,15 +124,15 @@ class _Place:
 
 
 class Tail:
-    """Follows partitions, live: ``take`` gives what is there, and after an empty one ``wake`` is called once when there is more.
+    """Follows partitions live. ``take`` returns the records that are there; if there are none, ``wake`` is called once there are more.
 
-    ``wake`` is called while the log is being written: it should only note that somebody wants to look (``EndOfTurn.look``).
-    Partitions that were deleted are in ``gone``.
+    ``wake`` is called while the log is being written, so it should only schedule a look (``EndOfTurn.look``). Deleted partitions
+    are added to ``gone``.
     """
 
     def __init__(self, positions: Iterable[tuple[Replica, int]], wake: Callable[[], None]) -> None:
-        self._places: dict[Replica, _Place] = {}
-        self._ready: deque[_Place] = deque()
+        self._places: dict[Replica, _Position] = {}
+        self._ready: deque[_Position] = deque()
         self._wake = wake
         self._armed = False
         self.gone: Final[list[Replica]] = []
@@ -140,14 +140,14 @@ class Tail:
             self.add(partition, offset)
 
     def add(self, partition: Replica, offset: int) -> None:
-        """Follow one more partition, or go on elsewhere in one."""
+        """Follow one more partition, or continue at another offset in one."""
         self.remove(partition)
-        place = self._places[partition] = _Place(self, partition, offset)
+        place = self._places[partition] = _Position(self, partition, offset)
         partition.watch(place.wake)
         self.woken(place)
 
     def remove(self, partition: Replica) -> None:
-        """Follow it no more; fine when it was not followed."""
+        """Stop following a partition. Does nothing if it is not followed."""
         place = self._places.pop(partition, None)
         if place is not None:
             partition.unwatch(place.wake)
@@ -155,18 +155,18 @@ class Tail:
                 self._ready.remove(place)
 
     def close(self) -> None:
-        """Follow nothing."""
+        """Stop following all partitions."""
         for partition in list(self._places):
             self.remove(partition)
 
     def next_offset(self, partition: Replica) -> int:
-        """Where the next record of a followed partition will be taken from."""
+        """The offset of the next record of a followed partition."""
         return self._places[partition].next_offset
 
     def take(self, max_records: int, max_bytes: int) -> list[tuple[Replica, Record]]:
-        """What is there, fairly over the partitions: at most ``max_records``, and about ``max_bytes`` but at least one.
+        """Records of all partitions in turn: at most ``max_records``, and about ``max_bytes`` but at least one.
 
-        PenstockError when the next record cannot be opened; what comes before it has been given.
+        PenstockError if the next record cannot be decoded; all records before it have been returned.
         """
         taken: list[tuple[Replica, Record]] = []
         left = max_bytes
@@ -182,7 +182,7 @@ class Tail:
                 try:
                     record = place.next()
                 except PenstockError:
-                    # It is the first thing that the next take finds.
+                    # The next call begins with this record.
                     self._queue(place)
                     self._ready.rotate(1)
                     self._armed = False
@@ -203,14 +203,14 @@ class Tail:
         self._armed = not taken and not self.gone
         return taken
 
-    def woken(self, place: _Place) -> None:
-        """There may be more in this place."""
+    def woken(self, place: _Position) -> None:
+        """There may be more records in this partition."""
         self._queue(place)
         if self._armed:
             self._armed = False
             self._wake()
 
-    def _queue(self, place: _Place) -> None:
+    def _queue(self, place: _Position) -> None:
         if not place.queued:
             place.queued = True
             self._ready.append(place)

@@ -1,9 +1,9 @@
-"""One partition as it lies on this node, for whoever reads it: its log up to the high watermark, whoever leads it.
+"""One partition on this node, as readers see it: its log up to the high watermark.
 
-:class:`penstock.core.partitions.partition.Partition` is the leader's, :class:`penstock.core.cluster.follower.Follower` a copy's.
+:class:`penstock.core.partitions.partition.Partition` is the leader's, :class:`penstock.core.cluster.follower.Follower` a follower's.
 
-Invariant: ``log.start_offset <= high_watermark <= log.next_offset`` once it is known, and it never goes back while this object lives.
-Readers see nothing at or above it.
+Invariant: ``log.start_offset <= high_watermark <= log.next_offset``, and the high watermark of an object never decreases. Readers
+see nothing at or above it.
 """
 
 from collections.abc import Callable
@@ -15,11 +15,11 @@ from penstock.errors import PenstockError, Reason
 from penstock.log.log import Log, Slice
 
 Wake = Callable[[], None]
-"""Told that the high watermark moved, or that the partition is gone."""
+"""Called when the high watermark has moved, or the partition is gone."""
 
 
 class Replica:
-    """What can be read here. All calls are made on the event loop."""
+    """A partition that can be read here. All calls are made on the event loop."""
 
     __slots__ = (
         "_readers",
@@ -40,30 +40,30 @@ class Replica:
         self.high_watermark = high_watermark
         self.gone = False
         self.is_caught_up = True
-        """Whether everything was here, at one time in this role, that the leader called committed; the leader's own copy always is."""
+        """Whether this copy once had, in its present role, everything that the leader reported as committed. Always true for the leader."""
         self._readers: dict[Wake, None] = {}
         self.reconfigure(topic)
 
     def reconfigure(self, topic: Topic) -> None:
-        """Take over a change of the topic's settings."""
+        """Apply a change of the topic's settings."""
         self.topic = topic
         self.is_staging = is_staging(topic.name)
         self.log.reconfigure(topic.config.log)
 
     @property
     def stable_offset(self) -> int:
-        """Readers of committed transactions stop here; without transactions it is the high watermark."""
+        """The last stable offset; without transactions it is the high watermark."""
         return self.high_watermark
 
     @property
     def first_offset(self) -> int:
-        """The oldest record that there is, wherever the partition is led."""
+        """The offset of the partition's oldest record on its leader."""
         return self.log.start_offset
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> Slice:
-        """Batches from the one that holds ``offset`` up to the high watermark. What is staged for a sink is shown to nobody.
+        """Batches from the one that contains ``offset`` up to the high watermark. Staging topics of sinks cannot be read.
 
-        Empty between the high watermark and the end of the log: after an election what is committed is known a moment later.
+        Empty between the high watermark and the end of the log: after an election, a new leader learns a moment later what is committed.
         """
         if self.is_staging:
             raise PenstockError(
@@ -75,19 +75,19 @@ class Replica:
         return self.log.read(offset, max_bytes, self.high_watermark, at_least_one=at_least_one)
 
     def check_epoch(self, leader_epoch: int) -> None:
-        """Refuse a caller that follows another leader; -1 is one that does not care."""
+        """Refuse a request for another leader epoch; -1 is accepted in any."""
         if leader_epoch < 0 or leader_epoch == self.leader_epoch:
             return
         older = leader_epoch < self.leader_epoch
         raise PenstockError(Reason.FENCED_LEADER_EPOCH if older else Reason.UNKNOWN_LEADER_EPOCH)
 
     def end_offset_for(self, leader_epoch: int) -> tuple[int, int]:
-        """The greatest epoch at or below ``leader_epoch`` and where its records end; (-1, -1) for one nobody led in yet."""
+        """The greatest known epoch up to ``leader_epoch``, and the end offset of its records; (-1, -1) for an epoch in the future."""
         epochs, end = self.log.epochs, self.log.next_offset
         if leader_epoch == self.leader_epoch:
             return leader_epoch, end
         if epochs.latest < leader_epoch < self.leader_epoch:
-            # Nobody has written since that latest epoch: this leader will, from here on.
+            # There are no records after the latest epoch; this leader will append its first one here.
             return (leader_epoch if epochs.latest < 0 else epochs.latest), end
         return epochs.end_offset_for(leader_epoch, end)
 
@@ -97,15 +97,15 @@ class Replica:
 
     @property
     def is_watched(self) -> bool:
-        """Whether anybody waits for more."""
+        """Whether any reader waits for more."""
         return bool(self._readers)
 
     def unwatch(self, wake: Wake) -> None:
-        """The reader is gone; fine when it was not there."""
+        """Stop calling ``wake``. Does nothing if it was not registered."""
         self._readers.pop(wake, None)
 
-    def close(self, reason: Reason) -> None:  # noqa: ARG002 - nobody who only reads is told why
-        """It is not this any more: the topic is deleted, or somebody else leads."""
+    def close(self, reason: Reason) -> None:  # noqa: ARG002 - readers do not need the reason
+        """End this role: the topic is deleted, or another node leads."""
         self.gone = True
         self._wake_readers()
 

@@ -1,7 +1,7 @@
-"""Read your writes: wait until records that were acknowledged before they were committed (acks=0, acks=1) can be read.
+"""Lets clients read their writes: waits until records that were acknowledged before their commit (acks=0, acks=1) can be read.
 
-Readers see committed records only. A client that produced with acks=1 and then asks where the partition ends expects its record to count, so the
-answer waits for the sync that is under way. Nothing is shown earlier than without the wait.
+Readers see only committed records. A client that produced with acks=1 and then asks for the end of the partition expects its record to
+be included. So the answer waits for the sync that is under way.
 """
 
 from asyncio import Future
@@ -15,7 +15,7 @@ from penstock.ports import Clock
 
 
 class _Wait:
-    """One caller, and the partitions that it still waits for."""
+    """One caller, and the partitions for which it still waits."""
 
     def __init__(self, until_ms: int, done: Callable[[], None]) -> None:
         self.until_ms = until_ms
@@ -25,7 +25,7 @@ class _Wait:
 
 
 class Settling:
-    """All waits of a node: for a leader's own sync until that ends, and for replication for at most ``SETTLE_MS_MAX``."""
+    """All waits of a node: for a leader's own sync until it ends, and for replication for at most ``SETTLE_MS_MAX``."""
 
     def __init__(self, clock: Clock, wake_at: Callable[[int], None]) -> None:
         self._clock = clock
@@ -33,9 +33,9 @@ class Settling:
         self._waits: dict[_Wait, None] = {}
 
     def wait(self, partitions: Iterable[Partition], done: Callable[[], None]) -> Callable[[], None] | None:
-        """Call ``done`` once what these partitions acknowledged before the call is committed, or waiting no longer helps.
+        """Call ``done`` once all records that these partitions have acknowledged are committed, or waiting no longer helps.
 
-        It may be called before this returns, and then there is nothing to cancel.
+        If it is called before this returns, there is nothing to cancel.
         """
         wait = _Wait(self._clock.monotonic_ms() + SETTLE_MS_MAX, done)
         for partition in partitions:
@@ -85,12 +85,11 @@ class Settling:
                 self._drop(wait, partition)
 
     def next_deadline_ms(self) -> int | None:
-        """When somebody has waited long enough."""
-        # The oldest is first: they all wait equally long, but for those that wait on for a sync.
+        """When the first caller has waited long enough."""
         return min((wait.until_ms for wait in self._waits), default=None)
 
     def tick(self, now_ms: int) -> None:
-        """Answer those that have waited long enough for replication."""
+        """Answer callers that have waited long enough for replication."""
         for wait in [wait for wait in self._waits if wait.until_ms <= now_ms]:
             wait.until_ms = now_ms + SETTLE_MS_MAX
             for partition, offset in list(wait.offsets.items()):

@@ -1,11 +1,10 @@
-"""What a tier holds of each partition: the broker may drop what is archived in a lake, and nothing else.
+"""How far each partition is archived in a lake: retention may remove archived records only.
 
-A topic has a tier when ``penstock.tier.location`` is set. The broker never looks into the lake: whoever fills it commits, as the
-group ``penstock.tier.group``, up to where every record is there, and only after it is. Invariant: an offset is archived only if that group has
-committed a greater one; without a commit, or while the commits cannot be read, nothing is.
+A topic has a tier if ``penstock.tier.location`` is set. The broker never reads the lake. The pipeline that fills it commits its offsets
+in the group ``penstock.tier.group``, each time after all records up to there are in the lake. Invariant: an offset counts as archived
+only if that group has committed a greater one; without a commit, or while commits cannot be read, nothing is archived.
 
-In a cluster another node may coordinate the group. It is asked each time, and what is said is what it answered the last time: that is as old as
-retention's last look.
+In a cluster, another node may coordinate the group. It is asked each time, and its previous answer is used meanwhile.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -26,16 +25,16 @@ NOTHING: Final = 0
 
 
 class Tiering:
-    """Asked by retention. Also keeps the offsets it goes by from expiring: an archive that rests for long has lost nothing."""
+    """Used by retention. It also keeps the committed offsets of tiers from expiring."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._answers: dict[PartitionKey, tuple[UUID, GroupId, int]] = {}
-        """By coordinators elsewhere: of which topic and group, and up to where."""
+        """The last answers of other coordinators: topic, group and offset."""
         broker.groups.kept_by.append(self._keeps)
 
     def archived_offset(self, partition: Partition) -> int | None:
-        """All below it is in the lake; None when the topic has no tier."""
+        """All records below this offset are in the lake; None if the topic has no tier."""
         group = partition.topic.config.tier_group
         if group is None:
             return None

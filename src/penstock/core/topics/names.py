@@ -16,8 +16,8 @@ IDEMPOTENCY_TOPIC: Final = TopicName("__idempotency")
 SINKS_TOPIC: Final = TopicName("__sinks")
 """Exactly-once sinks: their last batches, and commits in progress."""
 
-BUNDLE: Final = (OFFSETS_TOPIC, QUEUE_STATE_TOPIC)
-"""The state of a group is in the same partition of each of them, so one node coordinates both. In the order in which they are loaded."""
+GROUP_STATE_TOPICS: Final = (OFFSETS_TOPIC, QUEUE_STATE_TOPIC)
+"""The state of a group is in partition i of each, so one node must lead both. In the order in which they are loaded."""
 INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, QUEUE_STATE_TOPIC, IDEMPOTENCY_TOPIC, SINKS_TOPIC})
 """Topics that the broker creates for itself. Users may read them, but not create or delete them."""
 

@@ -1,6 +1,6 @@
 """What a controller decides, given who is up."""
 
-from penstock.core.cluster.decisions import Decision, balance, decide, decide_all, family, touched
+from penstock.core.cluster.decisions import Decision, affected, balance, co_led, decide, decide_all
 from penstock.core.cluster.records import reassigning
 from penstock.core.topics.names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC, STAGING_PREFIX
 from penstock.core.topics.records import NO_LEADER, PartitionRecord
@@ -118,8 +118,8 @@ async def test_what_is_staged_goes_where_the_sinks_are() -> None:
     staging = await agreed.topic(f"{STAGING_PREFIX}x", (3, 2, 1))
     assert decided(agreed, sinks).leader == 1
     assert decided(agreed, staging).leader == 1
-    assert [seat[0].name for seat in family(agreed.topics, staging, 0)] == [sinks.name, staging.name]
-    assert [seat[0].name for seat in touched(agreed.topics, sinks, 0)] == [sinks.name, staging.name]
+    assert [seat[0].name for seat in co_led(agreed.topics, staging, 0)] == [sinks.name, staging.name]
+    assert [seat[0].name for seat in affected(agreed.topics, sinks, 0)] == [sinks.name, staging.name]
     await settle(agreed)
     await agreed.down(1)
     assert await settle(agreed) == 1, "both go to the same node at once"

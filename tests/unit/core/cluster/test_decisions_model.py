@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.core.cluster.decisions import Seat, balance, decide_all
+from penstock.core.cluster.decisions import TopicAndIndex, balance, decide_all
 from penstock.core.cluster.election import is_led
 from penstock.core.cluster.in_sync import NOT_YET, InSync
 from penstock.core.cluster.moves import MovePlan
@@ -26,8 +26,8 @@ NODES = (1, 2, 3, 4, 5)
 STEPS = 120
 
 
-def _key(seat: Seat) -> tuple[str, int]:
-    return seat[0].name, seat[1]
+def _key(partition: TopicAndIndex) -> tuple[str, int]:
+    return partition[0].name, partition[1]
 
 
 class Model:
@@ -35,23 +35,27 @@ class Model:
         self.agreed = agreed
         self.random = random.Random(seed)
         self.door = Reassignments(agreed.store, agreed.topics, agreed.nodes)
-        self.holders = {_key(seat): set(self.record(seat).in_sync) for seat in self.seats}
-        self.before = {_key(seat): self.record(seat) for seat in self.seats}
+        self.holders = {_key(partition): set(self.record(partition).in_sync) for partition in self.partitions}
+        self.before = {_key(partition): self.record(partition) for partition in self.partitions}
 
     @property
-    def seats(self) -> list[Seat]:
+    def partitions(self) -> list[TopicAndIndex]:
         return [(topic, index) for topic in self.agreed.topics for index in range(topic.partition_count)]
 
-    def record(self, seat: Seat) -> PartitionRecord:
-        return self.agreed.topics.partition(*seat)
+    def record(self, partition: TopicAndIndex) -> PartitionRecord:
+        return self.agreed.topics.partition(*partition)
 
     def fields(self, record: PartitionRecord) -> dict[str, object]:
         return {name: getattr(record, name) for name in record.__struct_fields__}
 
     def check(self) -> None:
         live = self.agreed.nodes.live()
-        for seat in self.seats:
-            record, before, holders = self.record(seat), self.before[_key(seat)], self.holders[_key(seat)]
+        for partition in self.partitions:
+            record, before, holders = (
+                self.record(partition),
+                self.before[_key(partition)],
+                self.holders[_key(partition)],
+            )
             replicas, in_sync = set(record.replicas), set(record.in_sync)
             assert in_sync, "the set is never empty"
             assert in_sync <= replicas
@@ -68,18 +72,18 @@ class Model:
             holders |= in_sync
             holders &= replicas
             # As the leader does, which knows the topic as it is now.
-            if is_led(record, live) and self._commits(seat, record):
-                self.holders[_key(seat)] = in_sync
-            assert self.holders[_key(seat)]
-            self.before[_key(seat)] = record
+            if is_led(record, live) and self._commits(partition, record):
+                self.holders[_key(partition)] = in_sync
+            assert self.holders[_key(partition)]
+            self.before[_key(partition)] = record
 
-    def _commits(self, seat: Seat, record: PartitionRecord) -> bool:
+    def _commits(self, partition: TopicAndIndex, record: PartitionRecord) -> bool:
         leader = InSync(
             NodeId(record.leader),
             record,
             log_end=0,
             leader_end=0,
-            min_in_sync=seat[0].min_in_sync_of(len(record.replicas)),
+            min_in_sync=partition[0].min_in_sync_of(len(record.replicas)),
             now_ms=0,
         )
         return leader.committed() != NOT_YET
@@ -93,8 +97,8 @@ class Model:
         await self.agreed.up(self.random.choice(NODES))
 
     async def follower_joins(self) -> None:
-        topic, index = seat = self.random.choice(self.seats)
-        record, live = self.record(seat), self.agreed.nodes.live()
+        topic, index = partition = self.random.choice(self.partitions)
+        record, live = self.record(partition), self.agreed.nodes.live()
         if is_led(record, live):
             node = self.random.choice(record.replicas)
             if node in live:
@@ -103,24 +107,24 @@ class Model:
                 )
 
     async def follower_leaves(self) -> None:
-        topic, index = seat = self.random.choice(self.seats)
-        record = self.record(seat)
+        topic, index = partition = self.random.choice(self.partitions)
+        record = self.record(partition)
         others = [node for node in record.in_sync if node != record.leader]
         if others and is_led(record, self.agreed.nodes.live()):
             gone = without(record, [self.random.choice(others)], topic.min_in_sync)
             await self.agreed.change(topic, index, **self.fields(gone))
 
     async def somebody_moves_it(self) -> None:
-        topic, index = self.random.choice(self.seats)
+        topic, index = self.random.choice(self.partitions)
         target = self.random.sample(NODES, self.random.randint(1, 3))
         await self._try(lambda: self.door.alter(topic.name, index, target))
 
     async def somebody_takes_it_back(self) -> None:
-        topic, index = self.random.choice(self.seats)
+        topic, index = self.random.choice(self.partitions)
         await self._try(lambda: self.door.alter(topic.name, index, None))
 
     async def somebody_elects(self) -> None:
-        topic, index = self.random.choice(self.seats)
+        topic, index = self.random.choice(self.partitions)
         await self._try(lambda: self.door.elect(topic.name, index, ElectionKind.PREFERRED))
 
     async def somebody_changes_what_is_demanded(self) -> None:
@@ -143,7 +147,7 @@ class Model:
         agreed = self.agreed
         for _ in range(20):
             live, avoided = agreed.nodes.live(), agreed.nodes.avoided()
-            found = decide_all(agreed.topics, self.seats, live, avoided)
+            found = decide_all(agreed.topics, self.partitions, live, avoided)
             if not found:
                 break
             await agreed.write(found)
@@ -155,7 +159,7 @@ class Model:
 
     async def leadership_goes_back(self) -> None:
         live, avoided = self.agreed.nodes.live(), self.agreed.nodes.avoided()
-        await self.agreed.write(list(balance(self.agreed.topics, self.seats, live, avoided, 2)))
+        await self.agreed.write(list(balance(self.agreed.topics, self.partitions, live, avoided, 2)))
 
     async def heal(self) -> None:
         """Everybody is up and catches up."""
@@ -165,7 +169,7 @@ class Model:
         for _ in range(10):
             await self.controller_works()
             live = self.agreed.nodes.live()
-            for topic, index in self.seats:
+            for topic, index in self.partitions:
                 record = self.record((topic, index))
                 everybody = {node: live[node] for node in record.replicas}
                 await self.agreed.change(topic, index, **self.fields(joined(record, everybody, topic.min_in_sync)))
@@ -200,8 +204,8 @@ async def test_whoever_leads_has_everything_that_was_committed(seed: int) -> Non
     draining = set(agreed.nodes.draining)
     await model.heal()
     live = agreed.nodes.live()
-    for seat in model.seats:
-        record = model.record(seat)
+    for partition in model.partitions:
+        record = model.record(partition)
         assert is_led(record, live), "everybody is up, and nobody leads it"
         assert not is_reassigning(record)
         if len(NODES) - len(draining) >= len(record.replicas):

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from penstock.core.access import Caller
 from penstock.core.broker import INTERNAL_CONFIGS
-from penstock.core.topics.names import BUNDLE
+from penstock.core.topics.names import GROUP_STATE_TOPICS
 from penstock.core.topics.topics import NewTopic
 from penstock.errors import Reason
 from penstock.operations.topics import FindTopic
@@ -295,7 +295,7 @@ async def test_each_group_has_its_own_coordinator_and_the_others_say_that_it_is_
     find = FindCoordinatorRequest(coordinator_keys=groups)
     found = (await node.ask(ApiKey.FIND_COORDINATOR, find, 4)).coordinators
     assert {reason_of(each.error_code) for each in found} == {Reason.COORDINATOR_NOT_AVAILABLE}
-    for name in BUNDLE:
+    for name in GROUP_STATE_TOPICS:
         new = NewTopic(name, configs=INTERNAL_CONFIGS, assignments={0: [OTHER, NODE], 1: [NODE, OTHER]})
         await node.broker.topics.create(new, internal=True)
     found = (await node.ask(ApiKey.FIND_COORDINATOR, find, 4)).coordinators
