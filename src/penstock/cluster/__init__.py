@@ -1,6 +1,6 @@
-"""A node among others: its place in the cluster, the controller's work, the connections between nodes. The rules are the core's.
+"""A node of a cluster with several nodes: its registration, the controller, and the connections to other nodes. The rules are in the core.
 
-``node.py`` puts it together, and is what the server starts. ``membership.py`` keeps the node registered, ``controller.py`` is what the elected one
-of them does, ``in_sync_changes.py`` has the in-sync sets agreed on, ``fetching.py`` copies from leaders over ``links.py``.
-Nothing of this is imported by a broker that is alone.
+``node.py`` puts the parts together for the server. ``membership.py`` keeps the node registered, ``controller.py`` is the work of the elected
+controller, ``in_sync_changes.py`` changes in-sync sets in the metadata store, ``fetching.py`` copies from leaders, and ``links.py`` has the
+connections. A broker that is alone imports none of this.
 """

@@ -17,7 +17,7 @@ from uuid import UUID
 
 from penstock.cluster.links import Identity, Link
 from penstock.core.broker import Broker
-from penstock.core.cluster.image import CONTROLLER_KEY, Node, node_key
+from penstock.core.cluster.image import CONTROLLER_KEY, RegisteredNode, node_key
 from penstock.errors import PenstockError
 from penstock.metadata.port import Compare, Delete, Operation, SharedStore
 from penstock.types import NodeId
@@ -67,7 +67,7 @@ class Watching:
             if incarnation not in self._tasks:
                 self._tasks[incarnation] = asyncio.get_running_loop().create_task(self._watch(node))
 
-    def _watched(self) -> list[Node]:
+    def _watched(self) -> list[RegisteredNode]:
         nodes, me = self._cluster.nodes, self._broker.node_id
         controller = nodes.controller
         if controller is None:
@@ -81,7 +81,7 @@ class Watching:
             and node.incarnation not in self._removed
         ]
 
-    async def _watch(self, node: Node) -> None:
+    async def _watch(self, node: RegisteredNode) -> None:
         link = Link(node.node_id, self._cluster.nodes, self._broker.entropy)
         refusals = 0
         try:
@@ -100,7 +100,7 @@ class Watching:
         finally:
             await link.aclose()
 
-    async def _remove(self, node: Node) -> None:
+    async def _remove(self, node: RegisteredNode) -> None:
         """The process is gone: let everybody know."""
         controller = self._cluster.nodes.controller
         if controller is None:

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster.internal_topics import InternalTopics
-from penstock.core.cluster.budget import ByteBudget
 from penstock.core.cluster.image import node_key
 from penstock.core.cluster.reassignment import ElectionKind
+from penstock.core.cluster.throttle import ByteBudget
 from penstock.core.topics.names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC
 from penstock.core.topics.records import NO_LEADER, PARTITIONS_PREFIX, partition_key
 from penstock.core.topics.topics import NewTopic

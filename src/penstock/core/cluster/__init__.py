@@ -1,5 +1,5 @@
-"""The rules by which a partition has several copies and one leader. Who leads and who is in sync is agreed in the metadata store.
+"""The rules for partitions with several replicas, of which one leads. The leaders and in-sync sets are agreed on in the metadata store.
 
-``records.py`` and ``election.py`` say how the agreed record may change, ``placement.py`` where copies go, ``in_sync.py`` what a leader may
-call committed, ``follower.py`` how a copy follows, ``rules.py`` names the rules that a test can turn off to see that it would notice.
+``records.py`` and ``election.py`` define how a partition's record may change, ``placement.py`` where replicas go, ``in_sync.py`` which records
+are committed, and ``follower.py`` how a replica follows. ``rules.py`` has the switches with which tests turn off single rules.
 """

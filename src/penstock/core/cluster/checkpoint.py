@@ -1,4 +1,4 @@
-"""What a node knew to be committed, over a restart: without it readers would see less than before until the followers have spoken.
+"""The high watermarks of a node over a restart. Without them, readers would see fewer records than before until all followers have fetched.
 
 On disk (``high-watermarks.checkpoint`` in the data folder), text, replaced as a whole::
 
@@ -6,7 +6,7 @@ On disk (``high-watermarks.checkpoint`` in the data folder), text, replaced as a
     <topic id, 32 hex digits> <partition> <offset>
     ...
 
-It only saves time: what stands there was committed when it was written, so it may be old, or missing. A log that ends before it is believed, not the file.
+The file may be outdated or missing: every offset in it was committed when it was written. If a log ends earlier, the log counts.
 """
 
 from collections.abc import Mapping
@@ -24,19 +24,19 @@ _TITLE: Final = "penstock-high-watermarks 1"
 
 
 def save(disk: Disk, path: str, marks: Mapping[TopicIdPartition, int]) -> None:
-    """Replace the file; durable when this returns."""
+    """Replace the file, durably."""
     lines = "".join(f"{place.topic_id.hex} {place.partition} {offset}\n" for place, offset in marks.items()).encode()
     disk.write_atomic(path, f"{_TITLE} {crc32c(lines):08x}\n".encode() + lines)
 
 
 def load(disk: Disk, path: str, report: Report) -> dict[TopicIdPartition, int]:
-    """What was saved; nothing, and a word about it, when the file is damaged."""
+    """The saved high watermarks; none, with a report, if the file is damaged."""
     if not disk.exists(path):
         return {}
     try:
         title, lines = bytes(disk.read_bytes(path)).split(b"\n", 1)
         if title.decode() != f"{_TITLE} {crc32c(lines):08x}":
-            raise ValueError("its sum is wrong")
+            raise ValueError("The checksum does not match")
         found = (line.split() for line in lines.decode().splitlines())
         return {
             TopicIdPartition(UUID(hex=topic_id), int(partition)): int(offset) for topic_id, partition, offset in found
@@ -48,12 +48,12 @@ def load(disk: Disk, path: str, report: Report) -> dict[TopicIdPartition, int]:
 
 @dataclass(frozen=True, slots=True)
 class MarksTask:
-    """A checkpoint about to be written. Made on the event loop, run off it."""
+    """A checkpoint to be written. Created on the event loop, run in a thread."""
 
     disk: Disk
     path: str
     marks: Mapping[TopicIdPartition, int]
 
     def run(self) -> None:
-        """Write it. OSError leaves the old one."""
+        """Write it. After an OSError, the old file is still there."""
         save(self.disk, self.path, self.marks)

@@ -1,11 +1,11 @@
-"""What one follower copies from the leaders of this node, over one connection: what it has of each partition, and what is new for it.
+"""The partitions that one follower copies from this node over one connection: what it has of each, and what it must be sent.
 
-A follower's question for an offset says that it has everything before, and is counted at once. What was sent of a partition is not sent
-again before the follower asks behind it. A session looks only at partitions in which something happened since: a quiet partition costs
-nothing, however many there are. That more is committed is news that can wait a moment, for something else to tell with it.
+A fetch at an offset means that the follower has all records below it, which is counted at once. Records that were sent are not sent again
+until the follower fetches at their end. A session checks only partitions with news, so quiet partitions cost nothing. A new high watermark
+alone can wait a moment, to be sent together with something else.
 
-Replicas that are being added, and throttled ones that are not in sync, come last in an answer, a little at a time, and no faster than the node's budget for them: those
-that are in sync do not wait for them.
+Replicas that are being added, and throttled ones that are not in sync, come last in a response, a little at a time, and no faster than
+the node's budget for them. So in-sync replicas do not wait for them.
 """
 
 from collections.abc import Callable
@@ -13,9 +13,9 @@ from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from penstock.core.cluster.budget import ByteBudget
 from penstock.core.cluster.in_sync import KNOWS_ALL
 from penstock.core.cluster.replicas import Replicas, TopicIdPartition
+from penstock.core.cluster.throttle import ByteBudget
 from penstock.core.partitions.partition import Partition
 from penstock.core.topics.topics import Topics
 from penstock.errors import PenstockError, Reason
@@ -24,14 +24,14 @@ from penstock.ports import Clock
 from penstock.types import NO_OFFSET, Buffer, NodeId
 
 NEWCOMER_BYTES_MAX: Final = MIB
-"""Of one answer, for partitions whose copying is limited: what is in sync waits no longer than this takes."""
+"""Limit per response for partitions with a limited rate, which is how long in-sync replicas may wait for them."""
 
 OnFetched = Callable[[Partition], None]
-"""Told that a follower that is not in sync is further than it was."""
+"""Called when a follower that is not in sync has made progress."""
 
 
-class Asked(NamedTuple):
-    """What a follower says of one partition."""
+class PartitionFetch(NamedTuple):
+    """A follower's fetch of one partition."""
 
     offset: int
     leader_epoch: int
@@ -40,11 +40,11 @@ class Asked(NamedTuple):
     bytes_max: int
     log_start: int = 0
     known_epoch: int = KNOWS_ALL
-    """The partition's epoch by which it knows that it is a replica; :data:`~penstock.core.cluster.in_sync.OBSERVES` when it is none."""
+    """The partition's epoch in which it knows that it is a replica; :data:`~penstock.core.cluster.in_sync.OBSERVES` if it is not one."""
 
 
 class Copied(NamedTuple):
-    """What a follower is told of one partition: why not, where its history parts from this one, or what comes next."""
+    """The response for one partition: an error, where the logs diverge, or the next records."""
 
     place: TopicIdPartition
     reason: Reason | None = None
@@ -57,24 +57,24 @@ class Copied(NamedTuple):
 class _FetchedPartition:
     """One partition of a session."""
 
-    __slots__ = ("asked", "is_told", "partition", "place", "since", "told_high_watermark", "told_start", "wake")
+    __slots__ = ("asked", "is_sent", "partition", "place", "sent_high_watermark", "sent_start", "since", "wake")
 
     def __init__(self, place: TopicIdPartition, woken: Callable[["_FetchedPartition"], None]) -> None:
         self.place: Final = place
         self.wake: Final = partial(woken, self)
         self.partition: Partition | None = None
-        self.asked: Asked | None = None
+        self.asked: PartitionFetch | None = None
         self.since = 0
-        """The number of the question by which the follower named the copy that it has now: only that one and later ones are answered with it."""
-        self.is_told = False
-        """Something was sent, and the follower has not asked behind it."""
-        self.told_high_watermark = NO_OFFSET
-        self.told_start = 0
-        """Where the log began, as far as the follower was told."""
+        """The number of the first request for the copy that the follower has now. Responses to earlier requests leave it out."""
+        self.is_sent = False
+        """Something was sent, and the follower has not fetched at its end yet."""
+        self.sent_high_watermark = NO_OFFSET
+        self.sent_start = 0
+        """The start of the log as last sent."""
 
 
 class CopySession:
-    """One follower's. ``on_news`` is called when there may be something to tell; it may be called often."""
+    """The session of one follower. ``on_news`` is called when there may be something to send; it may be called often."""
 
     def __init__(
         self,
@@ -94,21 +94,21 @@ class CopySession:
         self._on_fetched = on_fetched
         self._on_news = on_news
         self.question = 0
-        """The number of the follower's last question, which is noted by :meth:`ask`."""
+        """The number of the follower's last request. Set before :meth:`ask`."""
         self.has_passed_over = False
-        """Whether :meth:`collect` left something out, the last time, that answers later questions only."""
+        """Whether the last :meth:`collect` left something out that belongs to a later response."""
         self._wanted: dict[TopicIdPartition, _FetchedPartition] = {}
         self._news: dict[_FetchedPartition, None] = {}
         self._held: dict[_FetchedPartition, None] = {}
-        """News of partitions whose copying is limited: they wait for their share."""
+        """News of partitions with a limited rate: they wait for their share."""
 
     def __len__(self) -> int:
         return len(self._wanted)
 
-    # What the follower says.
+    # Requests.
 
-    def ask(self, topic_id: UUID, index: int, asked: Asked) -> None:
-        """The follower is so far, and wants what comes next."""
+    def ask(self, topic_id: UUID, index: int, asked: PartitionFetch) -> None:
+        """The follower has all records below the offset, and fetches the next ones."""
         place = TopicIdPartition(topic_id, index)
         wanted = self._wanted.get(place)
         if wanted is None:
@@ -116,13 +116,13 @@ class CopySession:
         if _is_another_copy(wanted.asked, asked):
             wanted.since = self.question
         wanted.asked = asked
-        wanted.is_told = False
-        wanted.told_high_watermark = asked.high_watermark
+        wanted.is_sent = False
+        wanted.sent_high_watermark = asked.high_watermark
         try:
             partition = self._led(wanted, asked)
             parts = asked.last_epoch >= 0 and self._diverging(partition, asked) is not None
         except PenstockError:
-            # It is told why when the answer is made.
+            # The response will have the error.
             self._news[wanted] = None
             return
         if parts or not partition.log.start_offset <= asked.offset <= partition.log.next_offset:
@@ -132,7 +132,7 @@ class CopySession:
             self._note(wanted)
 
     def forget(self, topic_id: UUID, index: int) -> None:
-        """The follower does not copy this any more."""
+        """The follower no longer copies this partition."""
         wanted = self._wanted.pop(TopicIdPartition(topic_id, index), None)
         if wanted is not None:
             self._news.pop(wanted, None)
@@ -145,7 +145,7 @@ class CopySession:
         for place in list(self._wanted):
             self.forget(*place)
 
-    def _led(self, wanted: _FetchedPartition, asked: Asked) -> Partition:
+    def _led(self, wanted: _FetchedPartition, asked: PartitionFetch) -> Partition:
         partition = wanted.partition
         if partition is None or partition.gone:
             topic = self._topics.require_id(wanted.place.topic_id)
@@ -158,7 +158,7 @@ class CopySession:
             partition.check_epoch(asked.leader_epoch)
         return partition
 
-    def _count(self, partition: Partition, asked: Asked) -> None:
+    def _count(self, partition: Partition, asked: PartitionFetch) -> None:
         in_sync = partition.in_sync
         if not 0 <= asked.offset <= partition.log.next_offset:
             return
@@ -177,14 +177,14 @@ class CopySession:
             if in_sync.agreed.get(self.node_id) != self.node_epoch:
                 self._on_fetched(partition)
 
-    # What it is told.
+    # Responses.
 
     def _woken(self, wanted: _FetchedPartition) -> None:
         if wanted not in self._news and wanted not in self._held and self._note(wanted):
             self._on_news()
 
     def _note(self, wanted: _FetchedPartition) -> bool:
-        """Whether there is something to tell."""
+        """Note whether there is something to send."""
         if not self._has_news(wanted):
             return False
         self._news[wanted] = None
@@ -194,20 +194,20 @@ class CopySession:
         partition, asked = wanted.partition, wanted.asked
         if partition is None or asked is None or partition.gone:
             return True
-        if partition.log.start_offset > wanted.told_start or partition.high_watermark > wanted.told_high_watermark:
+        if partition.log.start_offset > wanted.sent_start or partition.high_watermark > wanted.sent_high_watermark:
             return True
-        return not wanted.is_told and asked.offset < self._end(partition)
+        return not wanted.is_sent and asked.offset < self._end(partition)
 
     def _end(self, partition: Partition) -> int:
-        """How far this follower may read: a replica gets what is written, an observer what is committed."""
+        """How far this follower may read: a replica up to the end of the written records, an observer up to the high watermark."""
         if self.node_id in partition.in_sync.replicas:
             return partition.log.written_offset
         return partition.high_watermark
 
     def collect(self, bytes_max: int, question: int | None = None) -> list[Copied]:
-        """What is new, at most about ``bytes_max``; the first batch comes whole. What is left out comes next time, first.
+        """The response to a request, by its number, or to the last one: at most about ``bytes_max``, but at least one whole batch.
 
-        It answers a question, by its number, or the last one.
+        What does not fit comes first in the next response.
         """
         number = self.question if question is None else question
         found: list[Copied] = []
@@ -232,7 +232,7 @@ class CopySession:
         return found
 
     def _budget(self, wanted: _FetchedPartition) -> ByteBudget | None:
-        """What limits the copying of this partition; None when nothing does."""
+        """The budget for this partition; None if its rate is not limited."""
         partition = wanted.partition
         if partition is None or not partition.in_sync.is_outside(self.node_id):
             return None
@@ -242,7 +242,7 @@ class CopySession:
         return self._replicas.moving_budget if partition.in_sync.is_newcomer(self.node_id) else None
 
     def _collect_held(self, bytes_max: int, number: int) -> list[Copied]:
-        """Of partitions that are limited, what their budgets have; the rest waits until the follower asks again, which it does all the time."""
+        """News of partitions with a limited rate, as far as their budgets allow. The rest waits for the next request, which comes soon."""
         found: list[Copied] = []
         now_ms = self._clock.monotonic_ms()
         left = allowed = min(bytes_max, NEWCOMER_BYTES_MAX)
@@ -272,7 +272,7 @@ class CopySession:
 
     @property
     def holds_back(self) -> bool:
-        """Whether something waits for its share."""
+        """Whether a partition waits for its share of a limited rate."""
         return bool(self._held)
 
     def _copied(self, wanted: _FetchedPartition, left: int, *, first: bool) -> Copied | None:
@@ -287,39 +287,39 @@ class CopySession:
             if diverging is None:
                 if not log.start_offset <= asked.offset <= log.next_offset:
                     raise PenstockError(Reason.OFFSET_OUT_OF_RANGE)
-                if not wanted.is_told and asked.offset < end:
+                if not wanted.is_sent and asked.offset < end:
                     records = log.read(asked.offset, min(asked.bytes_max, left), end, at_least_one=first).data
                     if not records:
-                        # There was no room for it in this answer.
+                        # It did not fit into this response.
                         self._news[wanted] = None
         except PenstockError as error:
-            wanted.is_told = True
+            wanted.is_sent = True
             start = wanted.partition.log.start_offset if wanted.partition is not None else NO_OFFSET
             return Copied(wanted.place, error.reason, start_offset=start)
-        has_moved = partition.high_watermark > wanted.told_high_watermark or log.start_offset > wanted.told_start
+        has_moved = partition.high_watermark > wanted.sent_high_watermark or log.start_offset > wanted.sent_start
         if not records and diverging is None and not has_moved:
             return None
-        wanted.is_told = wanted.is_told or bool(records) or diverging is not None
-        wanted.told_high_watermark = partition.high_watermark
-        wanted.told_start = log.start_offset
+        wanted.is_sent = wanted.is_sent or bool(records) or diverging is not None
+        wanted.sent_high_watermark = partition.high_watermark
+        wanted.sent_start = log.start_offset
         return Copied(wanted.place, None, diverging, records, partition.high_watermark, log.start_offset)
 
     @staticmethod
-    def _diverging(partition: Partition, asked: Asked) -> tuple[int, int] | None:
-        """Where the follower's log and this one part ways, if they do."""
+    def _diverging(partition: Partition, asked: PartitionFetch) -> tuple[int, int] | None:
+        """Where the follower's log diverges from this one, if it does."""
         if asked.offset < partition.log.start_offset:
             return None
         epoch, end_offset = partition.end_offset_for(asked.last_epoch)
         if epoch < 0:
-            # Only a node that was a leader in an epoch that this one has not heard of has batches of it.
+            # The follower has batches of an epoch that this leader does not know.
             raise PenstockError(Reason.UNKNOWN_LEADER_EPOCH)
         if epoch < asked.last_epoch or end_offset < asked.offset:
             return epoch, end_offset
         return None
 
 
-def _is_another_copy(before: Asked | None, asked: Asked) -> bool:
-    """Whether the follower has another copy than before, or cut it: what answers its earlier questions it cannot use."""
+def _is_another_copy(before: PartitionFetch | None, asked: PartitionFetch) -> bool:
+    """Whether the follower has another copy than before, or truncated it, so that it cannot use the responses to earlier requests."""
     return (
         before is None
         or asked.offset < before.offset

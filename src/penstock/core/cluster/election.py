@@ -1,8 +1,8 @@
-"""Who leads a partition next. Every election raises the leader epoch, also when the same node is named again.
+"""Elects the leaders of partitions. Every election increments the leader epoch, even if the same node is elected again.
 
-A live member of the in-sync set leads, the earliest in the order of the replicas; else a live one that is eligible still
-(``records.py``); else nobody, and the partition is offline until one of them comes back. Nobody else does, unless an operator or the
-topic's own settings ask for it: what was acknowledged may be on those nodes only.
+The first live in-sync replica, in the order of the replicas, becomes the leader; if there is none, a live eligible leader replica
+(``records.py``); otherwise the partition is offline until one of these comes back. No other node is elected unless an operator or the
+topic's settings allow it: only these nodes are known to have all acknowledged records.
 """
 
 from collections.abc import Collection, Mapping
@@ -14,18 +14,18 @@ from penstock.core.cluster.rules import ALL, Rules
 from penstock.core.topics.records import NO_LEADER, PartitionRecord
 
 LiveNodes = Mapping[int, int]
-"""Nodes that are registered, with their node epochs."""
+"""The registered nodes with their node epochs."""
 
 
 def is_led(record: PartitionRecord, live: LiveNodes) -> bool:
-    """Whether the leader that the record names is alive, in the incarnation that it names."""
+    """Whether the leader is alive, in the incarnation that was elected."""
     return record.leader != NO_LEADER and live.get(record.leader) == record.leader_node_epoch
 
 
 def tidied(record: PartitionRecord, live: LiveNodes, min_in_sync: int) -> PartitionRecord:
-    """The record without in-sync members that are gone, or came back in another incarnation and have to catch up first.
+    """The record without in-sync replicas that are gone, or have restarted and must catch up first.
 
-    The set is not emptied: if nobody of it is left, the members stay named, since the data is with them.
+    If none would be left, all of them stay in the set, since they have the data.
     """
     stale = [node for node, epoch in record.isr if live.get(node) != epoch]
     if len(stale) == len(record.isr):
@@ -42,19 +42,19 @@ def elected(
     unclean: bool = False,
     rules: Rules = ALL,
 ) -> PartitionRecord:
-    """The record with a new leader, or with none when nobody may lead. ``avoid`` are nodes that lead only if nobody else can.
+    """The record with a new leader, or without a leader if no node may lead. Nodes in ``avoid`` lead only if no other node can.
 
-    With ``unclean`` any replica that is up leads rather than nobody: records that were acknowledged may be lost.
+    With ``unclean``, any live replica may lead if no other can: acknowledged records may be lost.
     """
     candidates = [node for node in record.replicas if node in record.in_sync and node in live]
-    # A node that stayed up comes before one that has come back: a machine that lost power may have lost more than it promised.
+    # Prefer nodes that did not restart: after a power loss, a machine may have lost records that it had acknowledged.
     candidates.sort(key=lambda node: (node in avoid, (node, live[node]) not in record.isr))
     if not candidates:
         candidates = [node for node in record.elr if node in live]
     is_unclean = not candidates and (unclean or not rules.elect_in_sync_only)
     if is_unclean:
         candidates = sorted((node for node in record.replicas if node in live), key=lambda node: node in avoid)
-    # The lease of the leader before may have ended without its knowing: what it still does is told apart by its epoch.
+    # The previous leader may not know that its lease has ended. Its old epoch identifies its requests.
     step = 1 if rules.fenced_by_epoch else 0
     if not candidates:
         if record.leader == NO_LEADER:
@@ -63,10 +63,10 @@ def elected(
     leader = candidates[0]
     named = replace(record, leader=leader, leader_node_epoch=live[leader], leader_epoch=record.leader_epoch + step)
     if is_unclean:
-        # Nobody can be trusted to have what this one has: all others have to follow it, and to let go of what it lacks.
+        # The other replicas may differ from this one: they must follow it, and truncate what it does not have.
         return replace(named, isr=((leader, live[leader]),), elr=(), unclean_epoch=named.leader_epoch)
     if leader not in record.in_sync:
-        # It has all that is committed; of the set's own members nobody is left, so it begins a new one.
+        # It has all committed records, and no member of the in-sync set is up, so it begins a new set.
         gone = [node for node in (*record.in_sync, *record.elr) if node != leader]
         return replace(named, isr=((leader, live[leader]),), elr=tuple(dict.fromkeys(gone)) if min_in_sync > 1 else ())
     isr = tuple((node, live[node] if node == leader else epoch) for node, epoch in record.isr)
@@ -74,11 +74,11 @@ def elected(
 
 
 def preferred(record: PartitionRecord) -> int:
-    """Who should lead when all is well: the first replica that is not about to go."""
+    """The preferred leader: the first replica that is not being removed."""
     return next((node for node in record.replicas if node not in record.removing), NO_LEADER)
 
 
 def wants_preferred(record: PartitionRecord, live: LiveNodes, avoid: Collection[int] = ()) -> bool:
-    """Whether leadership can go back to where it belongs."""
+    """Whether the preferred replica can become the leader again."""
     node = preferred(record)
     return record.leader not in (node, NO_LEADER) and node not in avoid and (node, live.get(node)) in record.isr

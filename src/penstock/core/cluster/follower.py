@@ -1,14 +1,14 @@
-"""A copy of a partition: it takes what its leader sends, exactly as it is, and cuts off what its leader does not have.
+"""A copy of a partition: it appends what its leader sends, unchanged, and truncates what its leader does not have.
 
-A follower asks for the offset behind what it has *for good* (synced, unless the node is told to leave that to the operating
-system), so its question is its acknowledgement, and the leader may count it. Before it takes anything in a new leader's epoch, its
-question names the epoch of its last batch; the leader answers with the batch's successor or with where the histories part.
+A follower fetches at the offset after the last record that is durable here (synced, unless syncing is left to the operating system). So
+its fetch is its acknowledgement, which the leader may count. Each fetch has the epoch of the follower's last batch, and the leader
+responds with the next records, or with the offset from which the logs diverge.
 
-A leader that was elected as it should be has everything that is committed, so nothing below the high watermark is ever cut off for it. If one asks for that, its disk has
-lost something, or the agreed state has: then this copy may be the last, and nothing more is copied until an operator has decided. This is not so where an
-election was allowed to lose records (by the topic's settings, or this once), and where records are not synced before they count.
+A leader has all committed records unless the election was unclean, so a follower never truncates below its high watermark. If a leader
+requires that, its disk has lost records, or the metadata store has. Then this copy may be the last one, and nothing more is copied until
+an operator decides. This does not apply where unclean elections are allowed, or where records count before they are synced.
 
-An observer follows in the same way without being one of the replicas, and is sent committed records only.
+An observer follows in the same way without being a replica, and receives committed records only.
 """
 
 from collections.abc import Callable
@@ -62,19 +62,19 @@ class Follower(Replica):
     ) -> None:
         self.rules: Final = rules
         self.leader: Final = leader
-        """The node that it copies."""
+        """The node that it copies from."""
         self.is_observer: Final = is_observer
         self.on_settled: OnSettled | None = None
-        """Told when what was taken is there for good: it may ask for more."""
+        """Called when all records are durable here, so that more can be fetched."""
         self._dirty = flusher.dirty
         self._report = report
         self._leader_high_watermark = high_watermark
         self._leader_start = 0
         self._unclean_epoch = unclean_epoch
         self.stuck: str | None = None
-        """Why nothing is copied from this leader; None when it is."""
+        """Why nothing is copied from this leader; None if it is copied."""
         self.has_heard = False
-        """Whether its leader has told it anything yet."""
+        """Whether its leader has sent anything yet."""
         self._flush = flush if rules.synced_before_counted else Flush.OS
         super().__init__(topic, index, log, leader_epoch, min(max(high_watermark, log.start_offset), log.next_offset))
         self.is_caught_up = False
@@ -84,32 +84,32 @@ class Follower(Replica):
         if not rules.truncate_by_epoch and not is_observer:
             log.truncate_to(self.high_watermark)
 
-    # Asking.
+    # Fetching.
 
     @property
     def is_settled(self) -> bool:
-        """Whether all that there is is here for good. Only then may it ask: its question says so."""
+        """Whether all records here are durable. Only then may it fetch, since a fetch acknowledges them."""
         log = self.log
         return (log.synced_offset if self._flush is Flush.SYNC else log.written_offset) == log.next_offset
 
     @property
     def last_epoch(self) -> int:
-        """The epoch of the last batch here; -1 when there is none, or when it is not to be compared."""
+        """The epoch of the last batch here; -1 if there is none, or if it must not be compared."""
         if not self.rules.truncate_by_epoch:
             return NO_EPOCH
         return self.log.epochs.latest
 
     @property
     def first_offset(self) -> int:
-        """Its leader's. An observer may have less, and does not know before it has heard."""
+        """The leader's first offset. An observer may have fewer records, and does not know it before its first response."""
         return self._leader_start if self.is_observer else max(self._leader_start, self.log.start_offset)
 
-    # Answers.
+    # Responses.
 
     def take(self, records: Buffer, high_watermark: int, leader_start: int) -> int:
-        """Append what the leader sent, and believe what it calls committed; returns how many bytes were taken.
+        """Append the records from the leader, and take over its high watermark; returns how many bytes were appended.
 
-        CORRUPT_RECORDS when a batch is damaged: what came before it is kept, and the next question asks for it again.
+        CORRUPT_RECORDS if a batch is damaged: the batches before it are kept, and the next fetch requests it again.
         """
         if self.stuck is not None:
             return 0
@@ -123,7 +123,7 @@ class Follower(Replica):
             self._commit()
 
     def _begin_later(self) -> None:
-        """What was deleted at the leader, for good or by age, must not come back when this one leads."""
+        """Delete what the leader has deleted: it must not reappear when this node leads."""
         start = min(self._leader_start, self.log.written_offset)
         if start > self.log.start_offset:
             self.log.delete_before(start, sync=False)
@@ -139,7 +139,7 @@ class Follower(Replica):
                 self._append_batch(view[position:end], header)
                 position = end
         finally:
-            # What came before a batch that cannot be taken is kept, and has to be made durable like any other.
+            # Even after an error, the batches before it are kept and must be made durable.
             if position:
                 self._dirty(self.log)
         return position
@@ -148,19 +148,19 @@ class Follower(Replica):
         if not crc_matches(batch):
             raise PenstockError(
                 Reason.CORRUPT_RECORDS,
-                f"the batch at offset {header.base_offset} of {self.topic.name}/{self.index} arrived damaged from node {self.leader}",
+                f"The batch at offset {header.base_offset} of {self.topic.name}/{self.index} arrived damaged from node {self.leader}",
             )
         if header.next_offset > self.log.next_offset:
             if header.base_offset < self.log.next_offset == self.log.start_offset:
-                # It was to begin in the middle of a batch, as its leader's log may.
+                # This log begins in the middle of a batch, as the leader's may.
                 self.log.start_at(header.base_offset)
             self.log.append_copied(batch, header)
 
     def diverged(self, epoch: int, end_offset: int) -> bool:
-        """The leader has records up to ``end_offset`` in ``epoch``, the last that it knows at or before this one's last: the rest goes.
+        """Truncate this log. The leader's ends at ``end_offset`` in ``epoch``, its last epoch that is not above this log's last.
 
-        A leader in sync has all that is committed. One that was forced on the partition may not: then that is lost, and said. Of any other this
-        is not believed: False, and ``stuck`` says why.
+        After an unclean election, the leader may lack committed records; these are lost, which is reported. Otherwise the log is not
+        truncated below the high watermark: returns False, and ``stuck`` has the reason.
         """
         _, own_end = self.log.epochs.end_offset_for(epoch, self.log.next_offset)
         cut = end_offset if own_end < 0 else min(end_offset, own_end)
@@ -181,10 +181,10 @@ class Follower(Replica):
 
     @property
     def _keeps_committed(self) -> bool:
-        """Whether no election can have lost what is known here to be committed.
+        """Whether no election can have lost records that are known here to be committed.
 
-        Of a compacted topic that is not to be told: a leader that copied what compaction left knows no epochs of which nothing was left, and says that its history
-        parts from this one's where it does not. What is cut off then is copied again.
+        Unknown for a compacted topic: a leader that copied it after compaction does not know epochs without remaining records, so it may
+        report that the logs diverge where they do not. The truncated records are then copied again.
         """
         config = self.topic.config
         if self.is_observer or self._flush is not Flush.SYNC or config.unclean_election or config.is_compacted:
@@ -202,7 +202,7 @@ class Follower(Replica):
         self._report(self.stuck)
 
     def start_over(self, offset: int) -> None:
-        """The leader has nothing before ``offset`` any more, and this one ends before it."""
+        """Begin again at ``offset``: the leader has no records before it, and this log ends before it."""
         self.log.start_at(offset)
         self.high_watermark = self._leader_high_watermark = offset
         self._wake_readers()
@@ -216,14 +216,14 @@ class Follower(Replica):
         if self.has_heard and not self.is_caught_up:
             self.is_caught_up = self.high_watermark >= self._leader_high_watermark
 
-    # What the log tells.
+    # Called by the log.
 
     def _written(self) -> None:
         if self._leader_start > self.log.start_offset:
             try:
                 self._begin_later()
             except PenstockError as error:
-                # It says so with its next question: its log begins where it did.
+                # The next fetch reports the start of this log to the leader.
                 self._report(
                     f"{self.topic.name}/{self.index}: records deleted by the leader could not be deleted here: {error.text}"
                 )
@@ -243,7 +243,7 @@ class Follower(Replica):
         self._settle()
 
     def close(self, reason: Reason) -> None:
-        """Follow no more."""
+        """Stop following."""
         log = self.log
         if log.on_written == self._written:
             log.on_written = log.on_synced = log.on_failed = None

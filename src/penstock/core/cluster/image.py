@@ -1,8 +1,8 @@
-"""The nodes of the cluster and its controller, as the metadata store last told them.
+"""The nodes of the cluster and its controller, as last received from the metadata store.
 
 ``nodes/<id>`` (on the node's lease): ``{"incarnation", "directory", "listeners": {"kafka": "host:port", ...}, "rack", "shutting_down", "version",
-"started_ms"}``. A node's epoch is the entry's create revision: a node that comes back is another one. ``controller`` (on a lease):
-``{"node"}``; the controller's epoch is its create revision. ``drains/<id>``: ``{}`` while a node shall lead and have nothing.
+"started_ms"}``. A node's epoch is the entry's create revision, so it changes when the node registers again. ``controller`` (on a lease):
+``{"node"}``; the controller's epoch is its create revision. ``drains/<id>``: ``{}`` while a node is being drained.
 
 Invariant: the image changes only by the store's events.
 """
@@ -29,9 +29,9 @@ class NodeRecord(msgspec.Struct, frozen=True):
     """The value under ``nodes/<id>``."""
 
     incarnation: UUID
-    """Of the process."""
+    """The id of the process."""
     directory: UUID
-    """Of the data directory, which one process at a time can have."""
+    """The id of the data directory, which only one process at a time can use."""
     listeners: dict[str, str] = {}
     rack: str | None = None
     shutting_down: bool = False
@@ -46,8 +46,8 @@ class ControllerRecord(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """A node that is registered."""
+class RegisteredNode:
+    """A registered node."""
 
     node_id: NodeId
     epoch: int
@@ -55,14 +55,14 @@ class Node:
     shutting_down: bool
     incarnation: UUID
     listeners: Mapping[str, Address]
-    """By gateway (``kafka``, ``http``, ``tcp``, ``grpc``) and ``peer``, where other nodes connect."""
+    """By gateway (``kafka``, ``http``, ``tcp``, ``grpc``), and ``peer`` for other nodes."""
     version: str
     started_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class ElectedController:
-    """Who decides on leaders."""
+    """The elected controller."""
 
     node_id: NodeId
     epoch: int
@@ -72,20 +72,20 @@ Hook = Callable[[], None]
 
 
 class ClusterImage:
-    """All nodes. Made empty; :meth:`load` fills it and calls no hooks."""
+    """All nodes. Empty at first; :meth:`load` fills it without calling hooks."""
 
     def __init__(self, store: MetadataStore, clock: Clock | None = None) -> None:
         self._store = store
         self._clock = clock
-        self.nodes: dict[NodeId, Node] = {}
-        self.left: dict[NodeId, Node] = {}
-        """Nodes that left and are not back, as they were last registered."""
+        self.nodes: dict[NodeId, RegisteredNode] = {}
+        self.left: dict[NodeId, RegisteredNode] = {}
+        """Nodes that are gone, as they were last registered."""
         self.left_ms: dict[NodeId, int] = {}
-        """When nodes were seen to leave that are not back. Only people are told: clocks may be wrong."""
+        """When the nodes in ``left`` were seen to leave. For display only, since clocks may be wrong."""
         self.controller: ElectedController | None = None
         self.draining: set[NodeId] = set()
         self.on_changed: Final[list[Hook]] = []
-        """Told after nodes, the controller or drains have changed."""
+        """Called after nodes, the controller or drains have changed."""
         self._held_events: list[Event] | None = []
         self._unsubscribes: list[Unsubscribe] = []
 
@@ -104,7 +104,7 @@ class ClusterImage:
             if event.revision > known.revision:
                 self._apply(event)
 
-    def add_local(self, node: Node) -> None:
+    def add_local(self, node: RegisteredNode) -> None:
         """Count a broker that is alone, which registers nowhere, as the only node and the controller."""
         self.nodes[node.node_id] = node
         self.controller = ElectedController(node.node_id, node.epoch)
@@ -122,11 +122,11 @@ class ClusterImage:
         return {node.node_id: node.epoch for node in self.nodes.values()}
 
     def avoided(self) -> set[NodeId]:
-        """Nodes that should lead nothing: they are being drained, or about to stop."""
+        """Nodes that should lead nothing: they are being drained or stopped."""
         return self.draining | {node.node_id for node in self.nodes.values() if node.shutting_down}
 
     def is_live(self, node_id: int, epoch: int) -> bool:
-        """Whether a node is registered in this incarnation, and means to stay."""
+        """Whether a node is registered in this incarnation, and is not stopping."""
         node = self.nodes.get(NodeId(node_id))
         return node is not None and node.epoch == epoch and not node.shutting_down
 
@@ -136,18 +136,18 @@ class ClusterImage:
         return {node.node_id: node.rack for node in self.nodes.values() if node.node_id not in avoided}
 
     def address(self, node_id: int, listener: str) -> Address:
-        """Where a node listens; LEADER_NOT_AVAILABLE when it is not up, or does not serve that."""
+        """The address of a node's listener; LEADER_NOT_AVAILABLE if the node is not up, or has no such listener."""
         node = self.nodes.get(NodeId(node_id))
         address = None if node is None else node.listeners.get(listener)
         if address is None:
             raise PenstockError(
                 Reason.LEADER_NOT_AVAILABLE,
-                f"Node {node_id} is not up." if node is None else f"Node {node_id} does not listen for {listener}.",
+                f"Node {node_id} is not up" if node is None else f"Node {node_id} does not listen for {listener}",
             )
         return address
 
     async def check_store(self) -> None:
-        """Return once the store has answered; METADATA_UNAVAILABLE when it cannot be reached."""
+        """Return once the store has answered; METADATA_UNAVAILABLE if it cannot be reached."""
         await self._store.get(CONTROLLER_KEY)
 
     # Following.
@@ -191,17 +191,17 @@ class ClusterImage:
         except (msgspec.DecodeError, ValueError):
             raise PenstockError(
                 Reason.STORAGE_ERROR,
-                f"The entry {entry.key!r} of the metadata store cannot be read. Restore the store from a backup.",
+                f"The entry {entry.key!r} of the metadata store cannot be read; restore the store from a backup",
             ) from None
 
 
 def node_key(node_id: int) -> str:
-    """Where a node's record is."""
+    """The key of a node's record."""
     return f"{NODES_PREFIX}{node_id}"
 
 
 def drain_key(node_id: int) -> str:
-    """Where it is said that a node is being drained."""
+    """The key of a node's drain."""
     return f"{DRAINS_PREFIX}{node_id}"
 
 
@@ -209,9 +209,9 @@ def _id_of(key: str, prefix: str) -> NodeId:
     return NodeId(int(key.removeprefix(prefix)))
 
 
-def _node(entry: Entry) -> Node:
+def _node(entry: Entry) -> RegisteredNode:
     record = msgspec.json.decode(entry.value, type=NodeRecord)
-    return Node(
+    return RegisteredNode(
         node_id=_id_of(entry.key, NODES_PREFIX),
         epoch=entry.create_revision,
         rack=record.rack,

@@ -1,11 +1,10 @@
-"""What the leader of a partition knows of its followers: how far each is, who is in sync, and what that makes committed.
+"""What the leader of a partition knows of its followers: how far each one is, which are in sync, and which records are committed.
 
-The agreed set is the metadata store's. Who is about to join counts as a member already; who is about to leave counts until the
-store has agreed. So whatever becomes of a change whose answer is late or lost, nothing was called committed that a member of
-the set might lack.
+The agreed in-sync set is in the metadata store. A replica that is about to join counts as a member at once; one that is about to leave
+counts until the store has agreed. So even if the answer to a change is late or lost, every member of the set has all committed records.
 
-Invariant: a follower's ``end`` is what its last fetch in this leader's epoch said that it has for good, as a replica. A node may have had another copy of the partition
-before: as an observer, or as a replica that it was not to be for a while. What it said of that, not knowing that it is a replica from now on, does not count.
+Invariant: a follower's ``end`` is the durable end of its copy, from its last fetch in this leader's epoch. A node may have had another copy
+of the partition before, as an observer, or as a replica that was removed and added again. A fetch for such a copy does not count.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,14 +16,14 @@ from penstock.core.topics.records import PartitionRecord
 from penstock.types import NodeId
 
 NOT_YET: Final = -1
-"""Nothing more is committed."""
+"""Nothing more can be committed now."""
 OBSERVES: Final = -1
-"""What an observer knows of being a replica."""
+"""The known epoch of an observer."""
 KNOWS_ALL: Final = 2**63 - 1
 
 
 class FollowerProgress:
-    """One follower, as far as this leader has heard of it."""
+    """One follower, as this leader knows it."""
 
     __slots__ = ("caught_up_ms", "end", "epoch", "fetched_ms", "leader_end", "since", "start")
 
@@ -32,20 +31,20 @@ class FollowerProgress:
         self.epoch = -1
         """Its node epoch; -1 before its first fetch."""
         self.since = since
-        """The partition's epoch by which it became a replica, as far as this leader knows; 0 when it was in sync as this leader began."""
+        """The partition's epoch in which it became a replica, as far as this leader knows; 0 if it was in sync when this leader began."""
         self.end = 0
         self.start = 0
-        """Where its log begins."""
+        """The start of its log."""
         self.fetched_ms = now_ms
         self.leader_end = 0
-        """Where the leader's log ended at its last fetch."""
+        """The end of the leader's log at its last fetch."""
         self.caught_up_ms = now_ms
-        """When it last had everything that there was."""
+        """When it last had all records."""
 
 
 @dataclass(frozen=True, slots=True)
 class InSyncChange:
-    """A change of the in-sync set that the leader wants to be agreed on."""
+    """A change of the in-sync set that the leader requests."""
 
     joining: Mapping[int, int]
     """Nodes with their node epochs."""
@@ -87,11 +86,11 @@ class InSync:
         self.rules: Final = rules
         self.min_in_sync = min_in_sync
         self.epoch_start: Final = log_end
-        """Where the log ended when this epoch began: who has not got so far has not got everything that older leaders promised."""
+        """The end of the log when this epoch began: below it are all records that earlier leaders may have acknowledged."""
         self.start_promised = log_start
-        """What lies before it was deleted, and somebody was told so, perhaps by an older leader: nobody joins who has it still."""
+        """The deletion of all records below it was acknowledged, perhaps by an earlier leader. A replica that still has some cannot join."""
         self.leader_end = leader_end
-        """What the leader itself has for good."""
+        """The durable end of the leader's log."""
         self.agreed: dict[int, int] = {}
         self.replicas: tuple[int, ...] = ()
         self.adding: tuple[int, ...] = ()
@@ -100,14 +99,14 @@ class InSync:
         self._progress: dict[int, FollowerProgress] = {}
         self.agree(record, now_ms, partition_epoch)
         for node in self.agreed:
-            # They count already. Of any other this leader may have missed that it was no replica for a while.
+            # These count already. Any other node may have been removed and added again without this leader's knowledge.
             if node in self._progress:
                 self._progress[node].since = 0
 
     # The agreed set.
 
     def agree(self, record: PartitionRecord, now_ms: int, epoch: int) -> None:
-        """This is agreed now, by the partition's epoch."""
+        """The record as agreed now, with the partition's epoch."""
         self.agreed = dict(record.isr)
         self.replicas = record.replicas
         self.adding = record.adding
@@ -120,7 +119,7 @@ class InSync:
 
     @property
     def is_below_min(self) -> bool:
-        """Whether too few are in sync for acks=all."""
+        """Whether too few replicas are in sync for acks=all."""
         return len(self.agreed) < self.min_in_sync
 
     @property
@@ -130,11 +129,11 @@ class InSync:
 
     @property
     def count(self) -> int:
-        """How many are in sync, as agreed."""
+        """The number of agreed in-sync replicas."""
         return len(self.agreed)
 
     def is_newcomer(self, node: int) -> bool:
-        """Whether a node is being given a replica, and has not caught up: nobody waits for it."""
+        """Whether a node is a new replica that has not caught up: producers do not wait for it."""
         return node in self.adding and node not in self.agreed
 
     def is_outside(self, node: int) -> bool:
@@ -142,20 +141,20 @@ class InSync:
         return node not in self.agreed and node in self.replicas
 
     def begin(self, change: InSyncChange) -> None:
-        """A change is on its way to the store."""
+        """A change is being sent to the store."""
         assert self._pending is None, "one change at a time"
         self._pending = change
 
     def settle(self) -> None:
-        """What became of the change is known, and :meth:`agree` has been told what is agreed."""
+        """The result of the change is known, and :meth:`agree` was called with it."""
         self._pending = None
 
     @property
     def is_changing(self) -> bool:
-        """Whether a change is on its way."""
+        """Whether a change is being sent."""
         return self._pending is not None
 
-    # What followers say.
+    # Fetches of followers.
 
     def fetched(
         self,
@@ -168,19 +167,19 @@ class InSync:
         log_start: int = 0,
         known_epoch: int = KNOWS_ALL,
     ) -> bool:
-        """A follower asks for ``offset`` in this leader's epoch, so it has everything from ``log_start`` to there.
+        """A follower has fetched at ``offset`` in this leader's epoch, so it has all records from ``log_start`` to there.
 
-        ``known_epoch`` is the partition's epoch by which it knew that it is a replica; below 0 when it asked as an observer.
-        False when it is no replica.
+        ``known_epoch`` is the partition's epoch in which it knew that it is a replica; negative for an observer. Returns False if it is
+        not a replica.
         """
         progress = self._progress.get(node)
         if progress is None:
             return False
         if node_epoch < max(progress.epoch, self.agreed.get(node, -1)):
-            # A request of its last incarnation that was long on its way, or of a process that does not know that its incarnation is over.
+            # A delayed request of an earlier incarnation, or of a process that does not know that it is no longer registered.
             return True
         if known_epoch < progress.since:
-            # It speaks of another copy: it has not heard that it is to be a replica.
+            # A request for another copy: the node does not know yet that it is a replica.
             return True
         progress.epoch = node_epoch
         progress.end = offset
@@ -188,31 +187,31 @@ class InSync:
         if offset >= log_end:
             progress.caught_up_ms = now_ms
         elif offset >= progress.leader_end:
-            # It has all that there was when it asked last: that is when it was up to date.
+            # It has all records that existed at its previous fetch, so it was up to date then.
             progress.caught_up_ms = max(progress.caught_up_ms, progress.fetched_ms)
         progress.fetched_ms = now_ms
         progress.leader_end = log_end
         return True
 
     def end_of(self, node: int) -> int | None:
-        """What a follower has; None for one that is none."""
+        """The end of a follower's copy; None if the node is not a follower."""
         progress = self._progress.get(node)
         return None if progress is None else progress.end
 
     def lag_of(self, node: int, log_start: int, log_end: int) -> int:
-        """How many of the records that there are a follower does not have. Who has not spoken has all if it is in sync, else none."""
+        """The number of records that a follower lacks. Before its first fetch, it has all if it is in sync, else none."""
         progress = self._progress[node]
         if progress.epoch < 0 and node in self.agreed:
             return 0
         return max(log_end - max(progress.end, log_start), 0)
 
-    # What follows from it.
+    # Conclusions.
 
     def committed(self) -> int:
-        """Up to where everyone has it who counts; :data:`NOT_YET` while too few are in sync, or others may lead that would not have it.
+        """The offset up to which records are committed; :data:`NOT_YET` while too few replicas are in sync, or eligible ones may be elected.
 
-        A partition with fewer replicas than the topic demands waits for all of them: it takes no acks=all, and what else is appended can be read.
-        These are the eligible ones. They stay so for a moment after the topic came to demand fewer, until the controller has struck them off.
+        A partition with fewer replicas than min.insync.replicas waits for all of them: acks=all is refused, but other records can be read.
+        After min.insync.replicas is lowered, eligible replicas remain for a moment, until the controller removes them.
         """
         agreed, rules = self.agreed, self.rules
         too_few = self.is_below_min and len(agreed) < len(self.replicas)
@@ -233,7 +232,7 @@ class InSync:
         return 0 if progress is None else progress.end
 
     def low_watermark(self, leader_start: int) -> int:
-        """Where the longest log begins of all that may lead: what lies before it is deleted for good."""
+        """The lowest start of all logs that may lead: records below it are deleted everywhere."""
         pending = () if self._pending is None else self._pending.joining
         others = {*self.agreed, *pending, *self.eligible} - {self._node_id}
         return min([leader_start, *map(self._start, others)])
@@ -251,11 +250,11 @@ class InSync:
         is_live: Callable[[int, int], bool],
         heard_ms: Callable[[int], int],
     ) -> InSyncChange | None:
-        """The change that the followers' progress asks for; None when there is none, or one is on its way.
+        """The change that the followers' progress requires; None if there is none, or one is being sent.
 
-        Who has everything that is committed, everything of older epochs, and nothing of what was deleted, joins; who was behind for longer than
-        ``lag_ms_max`` leaves. ``is_live`` says whether a node is registered in the incarnation that is given by its epoch, ``heard_ms`` when it last
-        asked for anything: of a quiet partition that it has all of, it does not speak.
+        A replica joins if it has all committed records, all records of earlier epochs, and no deleted ones. It leaves if it has lagged for
+        longer than ``lag_ms_max``. ``is_live`` tells whether a node is registered with a node epoch. ``heard_ms`` is when it last fetched
+        any partition, since it does not mention quiet partitions that it has completely.
         """
         if self._pending is not None:
             return None
@@ -264,7 +263,7 @@ class InSync:
         for node, progress in self._progress.items():
             member = self.agreed.get(node)
             if progress.end >= log_end:
-                # Noted, not only looked at: the next record may come after hours, and must not make it late at once.
+                # Stored, so that it is not considered late as soon as the next record comes, perhaps after hours.
                 progress.caught_up_ms = max(progress.caught_up_ms, heard_ms(node))
             late = now_ms - progress.caught_up_ms > lag_ms_max
             if member is not None and member == progress.epoch:

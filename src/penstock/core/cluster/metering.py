@@ -1,7 +1,7 @@
-"""Counts what becomes of the partitions that this node has: leading that begins and ends, in-sync sets that grow and shrink.
+"""Counts changes of this node's partitions: leaderships that begin and end, in-sync sets that grow and shrink.
 
-Invariant: ``leaderless`` is the number of partitions with a replica here whose record names no leader. It is kept as records change, so that nobody has to look at all
-of them for it.
+Invariant: ``leaderless`` is the number of partitions with a replica here and without a leader. It is updated with each record, so that no
+scan of all partitions is needed.
 """
 
 from penstock.core.cluster.replicas import TopicIdPartition
@@ -13,23 +13,23 @@ from penstock.types import NodeId
 
 
 class ReplicaMetering:
-    """Told of everything by hooks."""
+    """Called by hooks."""
 
     def __init__(self, node_id: NodeId, topics: Topics, meters: Meters) -> None:
         self._node_id = node_id
         self._topics = topics
         self._meters = meters
         self._in_sync: dict[TopicIdPartition, frozenset[int]] = {}
-        """Of what is led here, as it was last agreed."""
+        """The agreed in-sync sets of partitions that are led here."""
         self._leaderless: set[TopicIdPartition] = set()
 
     @property
     def leaderless(self) -> int:
-        """Partitions that this node has, and whose record names nobody to lead them."""
+        """Partitions with a replica here and without a leader."""
         return len(self._leaderless)
 
     def begin(self) -> None:
-        """The topics are loaded: look at what there is, and follow it from here."""
+        """The topics are loaded: count them, and follow their changes."""
         for topic in self._topics:
             self._look_at_all(topic)
         self._topics.on_created.append(self._look_at_all)
@@ -38,13 +38,13 @@ class ReplicaMetering:
         self._topics.on_partition.append(self._changed)
 
     def lead(self, partition: Partition) -> None:
-        """This node leads a partition from now on."""
+        """This node has become the leader of a partition."""
         self._meters.leaderships_begun += 1
         place = TopicIdPartition(partition.topic.topic_id, partition.index)
         self._in_sync[place] = frozenset(self._topics.partition(partition.topic, partition.index).in_sync)
 
     def resign(self, partition: Partition) -> None:
-        """It does not any more."""
+        """This node no longer leads it."""
         self._meters.leaderships_ended += 1
         self._in_sync.pop(TopicIdPartition(partition.topic.topic_id, partition.index), None)
 

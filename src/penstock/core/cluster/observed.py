@@ -1,7 +1,7 @@
-"""Where the log of an observer lies: under an id of its own, made from the topic's, so that it is never taken for a replica's.
+"""Observers: copies of partitions on nodes that are not replicas. Their logs have ids of their own, so they are never taken for replicas.
 
-A replica has all that its leader has. An observer begins where its first reader wants to begin, so its log may lack the beginning. Ids of topics
-are UUIDs of version 4; those of observers' logs are of version 8. What a process leaves of them is of no use to the next one.
+A replica has all records of its leader. An observer begins at the offset that its first reader needs, so its log may lack older records.
+Ids of topics are UUIDs of version 4; those of observers' logs are derived from them, with version 8. They are removed at each start.
 """
 
 from typing import Final
@@ -13,23 +13,23 @@ _OBSERVED: Final = 8 << _VERSION_SHIFT
 
 
 def observed_id(topic_id: UUID) -> UUID:
-    """The id under which an observer keeps what it has of a topic."""
+    """The id of an observer's logs of a topic."""
     return UUID(int=(topic_id.int & ~_VERSION_MASK) | _OBSERVED)
 
 
 def is_observed_id(topic_id: UUID) -> bool:
-    """Whether it is one."""
+    """Whether this is the id of an observer's log."""
     return topic_id.int & _VERSION_MASK == _OBSERVED
 
 
 class Observed:
-    """One partition that is observed here."""
+    """One partition that this node observes."""
 
     __slots__ = ("asked_ms", "from_offset", "has_begun")
 
     def __init__(self, from_offset: int, asked_ms: int) -> None:
         self.from_offset = from_offset
-        """What lies before it nobody here wants to read."""
+        """Readers here need records from this offset on."""
         self.asked_ms = asked_ms
-        """When it was last asked for, in monotonic time."""
+        """The monotonic time of the last read request."""
         self.has_begun = False

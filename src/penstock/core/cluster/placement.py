@@ -1,11 +1,11 @@
-"""Where the replicas of new partitions go: evenly over the nodes, each partition's over as many racks as it can have.
+"""Places the replicas of new partitions: evenly over the nodes, those of each partition over as many racks as possible.
 
-Leaders (the first replicas) are spread first, since they do most of the work; followers then go to the nodes with the fewest
-replicas, in racks that the partition is not in yet. Racks are used only if every node has one: else some nodes would be passed over
-for being silent.
+Leaders (the first replicas) are spread first, since they do most of the work. Followers then go to the nodes with the fewest replicas,
+in racks where the partition has none yet. Racks are used only if every node has one.
 
-A node that is down for a while, as in a restart, is not a reason to make topics with fewer replicas, or none: as long as more than half of a partition's nodes are up, it is
-named for the others, and catches up when it is back. Nodes are known to belong to the cluster by the replicas that they have; one that is gone for good is drained.
+If a node is down for a while, as in a restart, topics are still created with all replicas: as long as more than half of a partition's
+nodes are up, nodes that are down get replicas too, and catch up when they are back. A node belongs to the cluster as long as it has
+replicas; one that never comes back must be drained.
 """
 
 from collections import Counter
@@ -27,7 +27,7 @@ def place(
 ) -> list[tuple[int, ...]]:
     """The replicas of ``count`` new partitions, the preferred leader first. ``racks`` are the nodes that may have some.
 
-    ``leading`` and ``holding`` are how many partitions each node leads and has already. INVALID_REPLICATION_FACTOR when there are too few nodes.
+    ``leading`` and ``holding`` are the numbers of partitions that each node leads and has already. INVALID_REPLICATION_FACTOR if there are too few nodes.
     """
     if not 1 <= replication_factor <= len(racks):
         raise _too_few(replication_factor, racks, ())
@@ -40,7 +40,7 @@ def place(
         while len(chosen) < replication_factor:
             taken = Counter(rack_of[node] for node in chosen)
             rest = [node for node in racks if node not in chosen]
-            # Behind the leader in a ring, so that two nodes do not always back each other up alone.
+            # In a ring starting at the leader, so that the followers of one node are spread over many others.
             chosen.append(
                 min(rest, key=lambda node: (taken[rack_of[node]], holds[node], _distance(first, node, racks), node))
             )
@@ -56,7 +56,7 @@ def _distance(first: int, node: int, racks: Mapping[int, str | None]) -> int:
 
 
 def check_assignment(replicas: Sequence[int], known: Mapping[int, str | None]) -> None:
-    """INVALID_REPLICA_ASSIGNMENT unless these nodes can have one partition."""
+    """INVALID_REPLICA_ASSIGNMENT unless these nodes can be the replicas of a partition."""
     if not replicas:
         raise PenstockError(
             Reason.INVALID_REPLICA_ASSIGNMENT, "A partition needs at least one replica. Name some nodes."
@@ -64,7 +64,7 @@ def check_assignment(replicas: Sequence[int], known: Mapping[int, str | None]) -
     if len(set(replicas)) != len(replicas):
         raise PenstockError(
             Reason.INVALID_REPLICA_ASSIGNMENT,
-            f"A node can have only one replica of a partition, but the list is {list(replicas)}.",
+            f"A node can have only one replica of a partition, but the list is {list(replicas)}",
         )
     unknown = [node for node in replicas if node not in known]
     if unknown:
@@ -75,14 +75,14 @@ def check_assignment(replicas: Sequence[int], known: Mapping[int, str | None]) -
 
 
 class ClusterPlacer:
-    """The :class:`~penstock.core.topics.placement.Placer` of a cluster: new partitions go to the nodes that are up, and to others where these are too few."""
+    """The :class:`~penstock.core.topics.placement.Placer` of a cluster: on live nodes, and on others if there are too few."""
 
     def __init__(self, nodes: ClusterImage, topics: Topics) -> None:
         self._nodes = nodes
         self._topics = topics
 
     def spread(self, count: int, replication_factor: int) -> list[PartitionRecord]:
-        """Evenly, as far as the partitions that there are allow."""
+        """Spread new partitions evenly."""
         leading, holding = self._loads()
         racks = self._nodes.racks()
         away = self._away(racks, holding)
@@ -93,13 +93,13 @@ class ClusterPlacer:
         return [self._record((*replicas, *away[: replication_factor - up])) for replicas in placed]
 
     def factor(self, replication_factor: int) -> int:
-        """So many replicas, or as many as :meth:`spread` can give."""
+        """The highest possible replication factor up to this one."""
         racks = self._nodes.racks()
         away = self._away(racks, self._loads()[1])
         return max(1, min(replication_factor, len(racks) + min(len(away), len(racks) - 1)))
 
     def assigned(self, assignments: Sequence[Sequence[int]]) -> list[PartitionRecord]:
-        """Where the caller says."""
+        """Place new partitions as the caller specifies."""
         known: dict[int, str | None] = {node.node_id: node.rack for node in self._nodes.nodes.values()}
         for replicas in assignments:
             check_assignment(replicas, known)
@@ -111,7 +111,7 @@ class ClusterPlacer:
         return [self._record(tuple(replicas)) for replicas in assignments]
 
     def _loads(self) -> tuple[Counter[int], Counter[int]]:
-        """How many partitions each node leads when all is well, and how many it has."""
+        """The number of partitions of which each node is the preferred leader, and the number of its replicas."""
         leading: Counter[int] = Counter()
         holding: Counter[int] = Counter()
         for topic in self._topics:
@@ -121,14 +121,14 @@ class ClusterPlacer:
         return leading, holding
 
     def _away(self, racks: Mapping[int, str | None], holding: Counter[int]) -> list[int]:
-        """The nodes that are expected back, those with the fewest partitions first."""
+        """The nodes that are down but not drained, those with the fewest partitions first."""
         away = [node for node in holding if node not in racks and node not in self._nodes.draining]
         return sorted(away, key=lambda node: (holding[node], node))
 
     def _record(self, replicas: tuple[int, ...]) -> PartitionRecord:
         epochs = self._nodes.live()
         leader = replicas[0]
-        # Nobody waits for a node that is about to go: it catches up when it is back.
+        # A stopping node is not in sync: it catches up when it is back.
         staying = {node for node, epoch in epochs.items() if self._nodes.is_live(node, epoch)} | {leader}
         return PartitionRecord(
             leader=leader,

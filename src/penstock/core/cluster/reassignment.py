@@ -1,8 +1,9 @@
-"""The door for whoever wants replicas or leaders elsewhere: moves of partitions, elections on request, nodes that are to be emptied.
+"""Requests of operators: moves of partitions, elections, and drains of nodes.
 
-Every wish is written into the agreed state by compare-and-set, by the node that was asked, whichever that is. A move is a record with ``adding`` and ``removing``
-(``records.py``), a drain the entry ``drains/<id>``. The controller goes on from there (``decisions.py``), and so does the next one: nothing about a wish is in
-anybody's memory. An election on request is written at once: it names the partition's epoch and the incarnation of the node that is to lead.
+The node that receives a request writes it to the metadata store by compare-and-set. A move is a record with ``adding`` and ``removing``
+(``records.py``), a drain the entry ``drains/<id>``; the controller carries them out (``decisions.py``). No node keeps a request in memory,
+so the next controller can continue. An election is written at once, if the partition's epoch and the new leader's node epoch have not
+changed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,31 +25,31 @@ from penstock.operations.cluster import ReplicaMove
 from penstock.types import NodeId
 
 _ATTEMPTS_MAX: Final = 100
-"""How often a change is tried again because the record was changed in between: each time, somebody got on."""
+"""How often a change is retried because another node changed the record in between."""
 
 
 class ElectionKind(IntEnum):
-    """Whom an election on request may choose; the numbers are Kafka's."""
+    """The nodes that an election on request may choose; the numbers are Kafka's."""
 
     PREFERRED = 0
     """The first replica, if it is in sync."""
     UNCLEAN = 1
-    """Anybody who is up, if nobody leads: what was acknowledged may be lost."""
+    """Any live replica, if there is no leader: acknowledged records may be lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """How far a node is emptied."""
+    """The progress of a drain."""
 
     node_id: NodeId
     leading: int
-    """Partitions that it leads still."""
+    """Partitions that it still leads."""
     replicas: int
-    """Partitions that it has still."""
+    """Partitions that it still has."""
     stuck: int
-    """Of these, partitions that no other node that is up can take."""
+    """Of these, partitions that no other live node can take."""
     only_there: int = 0
-    """Of these, partitions that wait for it: it is down, and nobody who is up has all that was acknowledged. Not counted as stuck."""
+    """Of these, partitions that wait for it: it is down, and no live node has all acknowledged records. Not counted as stuck."""
 
     @property
     def is_done(self) -> bool:
@@ -59,15 +60,15 @@ class Drain:
 def moved(
     record: PartitionRecord, target: tuple[int, ...], live: LiveNodes, min_in_sync: int, avoid: Iterable[int] = ()
 ) -> PartitionRecord:
-    """The record at the beginning of a move. INVALID_REPLICA_ASSIGNMENT when nobody who is in sync would be left of its replicas.
+    """The record at the beginning of a move. INVALID_REPLICA_ASSIGNMENT if none of the in-sync replicas would be left.
 
-    A leader that was being added by a move that this one replaces hands over at once.
+    If the leader was being added by a move that this one replaces, another one is elected at once.
     """
     begun = reassigning(record, target)
     if not any(node in begun.replicas for node in record.in_sync):
         raise PenstockError(
             Reason.INVALID_REPLICA_ASSIGNMENT,
-            f"Of the replicas that are in sync ({', '.join(map(str, record.in_sync))}) none would remain. Include one of them, or wait.",
+            f"None of the in-sync replicas ({', '.join(map(str, record.in_sync))}) would remain; include one of them, or wait until others are in sync",
         )
     if begun.leader != NO_LEADER and begun.leader not in begun.replicas:
         return elected(begun, live, min_in_sync, avoid=set(avoid))
@@ -75,13 +76,13 @@ def moved(
 
 
 def is_only_at(record: PartitionRecord, node_id: int, live: LiveNodes) -> bool:
-    """Whether a partition waits for this node: it is down, and nobody who is up has all that was acknowledged."""
+    """Whether a partition waits for this node: it is down, and no live node has all acknowledged records."""
     keepers = {*record.in_sync, *record.elr}
     return node_id in keepers and not any(node in live for node in keepers)
 
 
 class Reassignments:
-    """All wishes. Each method returns when the wish is agreed on, not when it is fulfilled."""
+    """Writes the requests. Each method returns once the request is stored, not when it is completed."""
 
     def __init__(self, store: MetadataStore, topics: Topics, nodes: ClusterImage) -> None:
         self._store = store
@@ -98,9 +99,9 @@ class Reassignments:
         *,
         allow_replication_factor_change: bool = True,
     ) -> None:
-        """Let these nodes have a partition, the preferred leader first; None takes a move back that is under way. What must be led with it goes too.
+        """Move a partition to these nodes, the preferred leader first; None cancels the move under way. Co-led partitions move too.
 
-        INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR or NO_REASSIGNMENT_IN_PROGRESS when that cannot be.
+        INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR or NO_REASSIGNMENT_IN_PROGRESS if that is not possible.
         """
         found = self._topics.require_named(topic)
         await self._alter(found, partition, replicas, allow_replication_factor_change)
@@ -140,7 +141,7 @@ class Reassignments:
         return tuple(node for node in record.replicas if node not in record.adding)
 
     def _check(self, record: PartitionRecord, target: tuple[int, ...]) -> None:
-        # Who has the partition may keep it while it is down; nobody new is given one then.
+        # A node that is down may keep a replica, but cannot get a new one.
         known: dict[int, str | None] = dict.fromkeys((*record.replicas, *self._nodes.nodes))
         check_assignment(target, known)
         draining = [node for node in target if node in self._nodes.draining and node not in record.replicas]
@@ -151,7 +152,7 @@ class Reassignments:
             )
 
     def list(self, partitions: Iterable[tuple[str, int]] | None = None) -> Iterator[ReplicaMove]:
-        """The moves under way, of these partitions or of all. What is not there is not moving."""
+        """The moves under way, of these partitions or of all. Unknown partitions are skipped."""
         if partitions is None:
             for topic in self._topics:
                 for index, record in enumerate(self._topics.partitions(topic)):
@@ -168,7 +169,7 @@ class Reassignments:
     # Elections.
 
     async def elect(self, topic: str, partition: int, kind: ElectionKind) -> None:
-        """Elect a leader now. ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE or ELIGIBLE_LEADERS_NOT_AVAILABLE when there is none to elect."""
+        """Elect a leader now. ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE or ELIGIBLE_LEADERS_NOT_AVAILABLE if there is none to elect."""
         found = self._topics.require_named(topic)
 
         def change(record: PartitionRecord) -> PartitionRecord:
@@ -186,7 +187,7 @@ class Reassignments:
         if record.leader == first and is_led(record, live):
             raise PenstockError(
                 Reason.ELECTION_NOT_NEEDED,
-                f"{topic.name}/{partition} is already led by node {first}, its preferred leader.",
+                f"{topic.name}/{partition} is already led by node {first}, its preferred leader",
             )
         if (first, live.get(first)) not in record.isr or first in self._nodes.avoided():
             why = (
@@ -217,9 +218,9 @@ class Reassignments:
     # Drains.
 
     async def drain(self, node_id: int) -> None:
-        """Let a node lead nothing and have nothing, as far as others can take it; it stays up meanwhile.
+        """Move all leaderships and replicas of a node to others, as far as possible, while it stays up.
 
-        UNKNOWN_NODE when there is none, INVALID_REQUEST when there is nobody else who could take anything.
+        UNKNOWN_NODE if there is no such node, INVALID_REQUEST if no other node could take anything.
         """
         if NodeId(node_id) not in self._nodes.nodes and not self.progress(node_id).replicas:
             raise PenstockError(
@@ -235,18 +236,18 @@ class Reassignments:
         await self._store.txn([Compare(drain_key(node_id), create_revision=0)], [Put(drain_key(node_id), b"{}")])
 
     async def undrain(self, node_id: int) -> None:
-        """Let a node be used again; fine when it is. One that is down and has nothing is forgotten by this.
+        """End a drain, if there is one. A node that is down and has no replicas is forgotten.
 
-        What has moved away stays where it is, but for internal partitions that lack replicas: the controller gives them to it (``moves.py``).
+        Moved partitions stay where they are, but the controller may place internal partitions with too few replicas there (``moves.py``).
         """
         await self._store.txn([], [Delete(drain_key(node_id))])
 
     def drains(self) -> tuple[Drain, ...]:
-        """All nodes that are being drained, and how far."""
+        """All drains with their progress."""
         return tuple(self.progress(node_id) for node_id in sorted(self._nodes.draining))
 
     def progress(self, node_id: int) -> Drain:
-        """What a node still has."""
+        """What a node still leads and has."""
         leading = replicas = stuck = only_there = 0
         able = set(self._nodes.racks()) - {node_id}
         live = self._nodes.live()
@@ -261,7 +262,7 @@ class Reassignments:
                         stuck += node_id not in record.removing and able <= set(record.replicas)
         return Drain(NodeId(node_id), leading, replicas, stuck, only_there)
 
-    # How a wish gets into the store.
+    # Writing.
 
     async def _change(self, topic: Topic, index: int, change: Callable[[PartitionRecord], PartitionRecord]) -> None:
         self._topics.partition(topic, index)
@@ -271,7 +272,7 @@ class Reassignments:
             if entry is None:
                 raise PenstockError(
                     Reason.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"Topic {topic.name} was deleted by another client at the same time.",
+                    f"Topic {topic.name} was deleted by another client at the same time",
                 )
             record = decode_partition(key, entry.value)
             changed = change(record)
@@ -279,12 +280,12 @@ class Reassignments:
                 return
             compares = [Compare(key, mod_revision=entry.mod_revision)]
             if changed.leader != NO_LEADER and changed.leader_epoch != record.leader_epoch:
-                # As the controller would: in this incarnation, or not at all.
+                # Only if the node is still in this incarnation.
                 compares.append(Compare(node_key(changed.leader), create_revision=changed.leader_node_epoch))
             if (await self._store.txn(compares, [Put(key, encode(changed))])).succeeded:
                 return
         raise PenstockError(
-            Reason.REQUEST_TIMED_OUT, f"{topic.name}/{index} was changed by others at the same time. Try again."
+            Reason.REQUEST_TIMED_OUT, f"{topic.name}/{index} was changed by other nodes at the same time; try again"
         )
 
 

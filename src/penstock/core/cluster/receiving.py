@@ -1,10 +1,10 @@
-"""How fast this node copies what it follows: throttled replicas that are not in sync share one budget, all others are not limited."""
+"""Limits how fast this node copies partitions: throttled replicas that are not in sync share one budget, all others are unlimited."""
 
 from typing import Final
 
-from penstock.core.cluster.budget import ByteBudget
 from penstock.core.cluster.follower import Follower
 from penstock.core.cluster.replicas import Replicas
+from penstock.core.cluster.throttle import ByteBudget
 from penstock.core.topics.topics import Topics
 from penstock.limits import MIB
 from penstock.ports import Clock
@@ -12,11 +12,11 @@ from penstock.types import NodeId
 
 PARTITION_BYTES_MAX: Final = 4 * MIB
 _WAIT_MS_MAX: Final = 1_000
-"""A partition that waits for its share looks again after this: the limit may be gone by then."""
+"""After this time, a throttled partition checks again, since the limit may have been lifted."""
 
 
 class Receiving:
-    """Asked before each fetch of a partition, and told what came."""
+    """The limits on fetch requests. Every received byte is counted."""
 
     def __init__(self, node_id: NodeId, replicas: Replicas, topics: Topics, clock: Clock) -> None:
         self._node_id: Final = node_id
@@ -25,21 +25,21 @@ class Receiving:
         self._clock = clock
 
     def wait_ms(self, follower: Follower) -> int:
-        """How long this one must wait before it asks again; 0 when it may ask now."""
+        """How long a partition must wait before its next fetch; 0 if it may fetch now."""
         budget = self._budget(follower)
         if budget is None or budget.left(self._clock.monotonic_ms()) > 0:
             return 0
         return min(budget.empty_ms(), _WAIT_MS_MAX)
 
     def bytes_max(self, follower: Follower) -> int:
-        """How much it may ask for."""
+        """The maximum bytes to request."""
         budget = self._budget(follower)
         if budget is None:
             return PARTITION_BYTES_MAX
         return min(PARTITION_BYTES_MAX, max(1, budget.left(self._clock.monotonic_ms())))
 
     def received(self, follower: Follower, count: int) -> None:
-        """So many bytes came."""
+        """This many bytes were received."""
         budget = self._budget(follower)
         if budget is not None:
             budget.take(count)

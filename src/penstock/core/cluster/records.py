@@ -1,10 +1,10 @@
-"""How the agreed record of a partition may change: who joins and who leaves the in-sync set, and what happens to those that left it.
+"""The changes of a partition's record: nodes join and leave the in-sync set, become eligible leader replicas, or are reassigned.
 
-When the set becomes smaller than the topic's ``min.insync.replicas``, the high watermark stands still, so whoever leaves it then still
-has everything that is committed. Such nodes are kept in ``elr`` (eligible leader replicas): they may lead when nobody in sync is
-left. Once the set is large enough again the list is emptied, and the high watermark moves on without them: in this order.
+While the in-sync set is smaller than the topic's ``min.insync.replicas``, the high watermark does not advance, so a node that leaves the
+set then still has all committed records. Such nodes are kept in ``elr`` (eligible leader replicas): they may lead if no in-sync replica
+is left. Once the set is large enough again, first the list is emptied, and then the high watermark advances without them.
 
-Every function gives a new record and leaves the old one alone.
+Each function returns a new record.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -15,7 +15,7 @@ from penstock.core.topics.records import NO_LEADER, PartitionRecord
 
 
 def without(record: PartitionRecord, nodes: Collection[int], min_in_sync: int) -> PartitionRecord:
-    """The record after these nodes have left the in-sync set. The set is never emptied: the last ones stay as they are."""
+    """The record after these nodes have left the in-sync set. If none would be left, nothing changes."""
     kept = tuple(member for member in record.isr if member[0] not in nodes)
     if not kept or len(kept) == len(record.isr):
         return record
@@ -24,7 +24,7 @@ def without(record: PartitionRecord, nodes: Collection[int], min_in_sync: int) -
 
 
 def joined(record: PartitionRecord, members: Mapping[int, int], min_in_sync: int) -> PartitionRecord:
-    """The record after these nodes (with their node epochs) have joined the in-sync set, or joined it in a new incarnation."""
+    """The record after these nodes, given with their node epochs, have joined the in-sync set, or joined it again after a restart."""
     kept = [(node, members.get(node, epoch)) for node, epoch in record.isr]
     known = {node for node, _ in kept}
     kept += [(node, epoch) for node, epoch in sorted(members.items()) if node not in known and node in record.replicas]
@@ -45,7 +45,7 @@ def _eligible(
 
 
 def without_eligible(record: PartitionRecord, min_in_sync: int) -> PartitionRecord:
-    """The record without eligible replicas, if enough are in sync: the topic may have come to demand fewer."""
+    """The record without eligible leader replicas, if enough replicas are in sync, as after a change of min.insync.replicas."""
     if record.elr and len(record.isr) >= min(min_in_sync, len(record.replicas)):
         return replace(record, elr=())
     return record
@@ -56,35 +56,35 @@ def _place(record: PartitionRecord, node: int) -> int:
 
 
 def reassigning(record: PartitionRecord, target: tuple[int, ...]) -> PartitionRecord:
-    """The record at the beginning of a move to ``target``: old and new replicas together. A move under way is replaced."""
+    """The record at the beginning of a move to ``target``, with old and new replicas. It replaces a move that is under way."""
     before = tuple(node for node in record.replicas if node not in record.adding)
     adding = tuple(node for node in target if node not in before)
     removing = tuple(node for node in before if node not in target)
     replicas = (*target, *removing)
-    # Who was being added and is wanted no more goes at once, with its place in the in-sync set.
+    # A node of the replaced move that is no longer wanted is removed at once, also from the in-sync set.
     isr = tuple(member for member in record.isr if member[0] in replicas) or record.isr
     elr = tuple(node for node in record.elr if node in replicas)
     return replace(record, replicas=replicas, adding=adding, removing=removing, isr=isr, elr=elr)
 
 
 def is_reassigning(record: PartitionRecord) -> bool:
-    """Whether the partition is on its way to other nodes."""
+    """Whether the partition is being moved."""
     return bool(record.adding or record.removing)
 
 
 def target_of(record: PartitionRecord) -> tuple[int, ...]:
-    """The replicas when a move is over."""
+    """The replicas at the end of the move, if there is one."""
     return tuple(node for node in record.replicas if node not in record.removing)
 
 
 def can_complete(record: PartitionRecord) -> bool:
-    """Whether everyone who was to be added is in sync, so that those who are to go may."""
+    """Whether all new replicas are in sync, so that the old ones can be removed."""
     in_sync = set(record.in_sync)
     return is_reassigning(record) and all(node in in_sync for node in target_of(record))
 
 
 def completed(record: PartitionRecord) -> PartitionRecord:
-    """The record at the end of a move. If the leader is among those that went, an election has to follow in the same transaction."""
+    """The record at the end of a move. If the leader was removed, an election must follow in the same transaction."""
     replicas = target_of(record)
     isr = tuple(member for member in record.isr if member[0] in replicas)
     elr = tuple(node for node in record.elr if node in replicas)
@@ -92,13 +92,13 @@ def completed(record: PartitionRecord) -> PartitionRecord:
 
 
 def forgotten(record: PartitionRecord, node: int) -> PartitionRecord:
-    """The record when a node has lost what it had. Here the set can become empty: then nobody is known to have everything."""
+    """The record after a node has lost its data. The in-sync set may become empty: then no node is known to have all records."""
     isr = tuple(member for member in record.isr if member[0] != node)
     elr = tuple(each for each in record.elr if each != node)
     return replace(record, isr=isr, elr=elr)
 
 
 def given_up(record: PartitionRecord) -> PartitionRecord:
-    """The record when its leader cannot lead, because it cannot read what it has: an election follows, in which it does not stand."""
+    """The record after the leader found that it cannot read its log. An election follows, in which it is not a candidate."""
     left = forgotten(record, record.leader)
     return replace(left, leader=NO_LEADER, leader_node_epoch=0, leader_epoch=record.leader_epoch + 1)

@@ -1,10 +1,9 @@
-"""What this node does for each partition of the cluster: lead it, follow its leader, or have nothing of it. The agreed records say which.
+"""The role of this node in each partition of the cluster: leader, follower, or none, according to the agreed records.
 
-A node leads what a record names it for in its present incarnation (by its node epoch), and nothing else: after a restart it waits to be
-named again. Becoming and ceasing happen here, on the event loop, in one step each: the same log changes hands, and whoever waited for
-the old role is told.
+A node leads a partition only if the record has its current node epoch: after a restart, it must be elected again. A role begins and ends
+here, in one step on the event loop: the new role takes over the log, and all that waited in the old one are answered.
 
-The high watermark that a node knew in one role is where it begins in the next; ``high_watermarks`` brings it over a restart.
+A role begins with the high watermark of the previous one; ``high_watermarks`` keeps it over a restart.
 
 A partition whose only replica is this node is opened when it is first used, since no other node waits for it. So a node with ten thousand of
 them starts as quickly as one with ten. Internal topics are the exception: their coordinators need them at once.
@@ -15,12 +14,11 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from penstock.core.cluster.budget import ByteBudget
 from penstock.core.cluster.follower import Follower
 from penstock.core.cluster.in_sync import InSync
 from penstock.core.cluster.observed import Observed, observed_id
 from penstock.core.cluster.rules import ALL, Rules
-from penstock.core.cluster.throttle import receiving_throttle, sending_throttle
+from penstock.core.cluster.throttle import ByteBudget, Throttle
 from penstock.core.partitions.partition import Partition
 from penstock.core.partitions.replica import Replica
 from penstock.core.topics.records import NO_LEADER, PartitionRecord
@@ -34,16 +32,16 @@ from penstock.ports import Clock, Flusher, Report
 from penstock.types import Flush, NodeId
 
 OBSERVED_MS: Final = 60_000
-"""An observer that nobody reads is let go after so long."""
+"""An observer without readers ends after this time."""
 RETRY_MS_MIN: Final = 5_000
 RETRY_MS_MAX: Final = 300_000
-"""After so long it is tried again to open a log that could not be; sooner at first."""
+"""The longest wait before the next attempt to open a log that could not be opened."""
 UNREGISTERED: Final = -1
-"""The node epoch of a node that has no place in the cluster at this moment."""
+"""The node epoch of a node that is not registered."""
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition by the topic's id: one that has its name later is another."""
+    """A partition by topic id, which distinguishes it from one of a newer topic of the same name."""
 
     topic_id: UUID
     partition: int
@@ -51,7 +49,7 @@ class TopicIdPartition(NamedTuple):
 
 @dataclass(slots=True)
 class ReplicaEnvironment:
-    """What replicas need of the node."""
+    """What replicas need from the node."""
 
     node_id: NodeId
     topics: Topics
@@ -65,8 +63,8 @@ class ReplicaEnvironment:
     rules: Rules = ALL
 
 
-class SetBackError(PenstockError):
-    """The agreed record is older than what is here, so it cannot be trusted, whoever it names."""
+class OutdatedRecordError(PenstockError):
+    """The agreed record is older than the log, so it cannot be used."""
 
 
 class Replicas:
@@ -80,34 +78,34 @@ class Replicas:
         self.high_watermarks: Final[MutableMapping[TopicIdPartition, int]] = (
             {} if high_watermarks is None else high_watermarks
         )
-        """What was known to be committed, of partitions that have no role here at this moment."""
+        """The last high watermarks of partitions without a role here."""
         self.moving_budget = ByteBudget(world.moving_bytes_per_second)
-        """How fast partitions that move to other nodes are sent there, unless they are throttled."""
-        self.sending: Final = sending_throttle(world.node_id)
-        self.receiving: Final = receiving_throttle(world.node_id)
+        """The rate at which moving partitions are sent to their new nodes, unless they are throttled."""
+        self.sending: Final = Throttle(world.node_id, lambda config: config.throttled_leaders)
+        self.receiving: Final = Throttle(world.node_id, lambda config: config.throttled_followers)
         self._leading: dict[TopicIdPartition, Partition] = {}
         self._unopened: dict[TopicIdPartition, None] = {}
-        """Led here, by no other node than this, and not used yet."""
+        """Led here, without other replicas, and not used yet."""
         self._following: dict[TopicIdPartition, Follower] = {}
         self._observed: dict[TopicIdPartition, Observed] = {}
-        """What this node copies without being a replica."""
+        """Copied here without being a replica."""
         self._retry_ms = RETRY_MS_MIN
         self._retry_at_ms: int | None = None
         self.failed: Final[dict[TopicIdPartition, str]] = {}
         """Partitions whose log cannot be opened here, and why."""
         self.unable: Final[dict[TopicIdPartition, None]] = {}
-        """Those of them that this incarnation is named to lead: others should, if there are any that can."""
+        """Those of them that this node was elected to lead. Other nodes should take over."""
         self.on_lead: Final[list[Callable[[Partition], None]]] = []
         self.on_resign: Final[list[Callable[[Partition], None]]] = []
         self.on_follow: Final[list[Callable[[Follower], None]]] = []
         self.on_unfollow: Final[list[Callable[[Follower], None]]] = []
         self.on_failed: Final[list[Callable[[str], None]]] = []
-        """Told that a log cannot be made durable any more: others should take over what this node does."""
+        """Called when the disk fails under a log: other nodes should take over from this one."""
 
-    # Asking.
+    # Finding replicas.
 
     def leader(self, topic: Topic, index: int) -> Partition:
-        """The partition, led here; NOT_LEADER_OR_FOLLOWER when somebody else leads it, LEADER_NOT_AVAILABLE when nobody does."""
+        """The partition, led here; NOT_LEADER_OR_FOLLOWER if another node leads it, LEADER_NOT_AVAILABLE if none does."""
         place = TopicIdPartition(topic.topic_id, index)
         self._open(topic, place)
         found = self._leading.get(place)
@@ -125,7 +123,7 @@ class Replicas:
         return found
 
     def _open(self, topic: Topic, place: TopicIdPartition) -> None:
-        """Open what was not used until now."""
+        """Open the partition if this is its first use."""
         if place in self._unopened:
             self.apply(topic, place.partition, is_used=True)
 
@@ -134,7 +132,7 @@ class Replicas:
         return self._following.get(place)
 
     def leading(self) -> Iterator[Partition]:
-        """Everything that is led here and open."""
+        """All open partitions that are led here."""
         yield from list(self._leading.values())
 
     def is_unopened(self, topic: Topic, index: int) -> bool:
@@ -142,15 +140,15 @@ class Replicas:
         return TopicIdPartition(topic.topic_id, index) in self._unopened
 
     def unopened(self) -> list[TopicIdPartition]:
-        """Everything that is led here and was not used yet."""
+        """All partitions that are led here and were not used yet."""
         return list(self._unopened)
 
     def following(self) -> Iterator[Follower]:
-        """Everything that is copied here."""
+        """All partitions that are copied here."""
         yield from list(self._following.values())
 
     def problems(self) -> dict[TopicIdPartition, str]:
-        """Partitions that are neither led nor copied here though they should be, and why."""
+        """Partitions that should be led or copied here but are not, and why."""
         stuck = {place: follower.stuck for place, follower in self._following.items() if follower.stuck is not None}
         return {**self.failed, **stuck}
 
@@ -162,32 +160,32 @@ class Replicas:
         if record.leader in (NO_LEADER, self._world.node_id):
             return PenstockError(
                 Reason.LEADER_NOT_AVAILABLE,
-                f"{topic.name}/{index} has no leader at the moment; it gets one when an in-sync replica is up. Try again.",
+                f"{topic.name}/{index} has no leader at the moment; it gets one when an in-sync replica is up. Try again in a moment.",
             )
         return PenstockError(
             Reason.NOT_LEADER_OR_FOLLOWER,
-            f"{topic.name}/{index} is led by node {record.leader}; send the request to that node.",
+            f"{topic.name}/{index} is led by node {record.leader}; send the request to that node",
         )
 
-    # Becoming what the records say.
+    # Applying the records.
 
     def registered(self, node_epoch: int) -> None:
-        """This node has a new incarnation in the cluster, or none: what it led in the last one it does not lead any more."""
+        """This node has a new node epoch, or none. It no longer leads what it led with the previous one."""
         self.node_epoch = node_epoch
         self.apply_all()
 
     def apply_all(self) -> None:
-        """Look at every record."""
+        """Apply all records."""
         for topic in self._world.topics:
             self.apply_topic(topic)
 
     def apply_topic(self, topic: Topic) -> None:
-        """A topic appeared or grew, or its settings changed."""
+        """A topic was created or changed."""
         for index in range(topic.partition_count):
             self.apply(topic, index)
 
     def apply(self, topic: Topic, index: int, *, is_used: bool = False) -> None:
-        """A record appeared or changed, or the partition is used for the first time."""
+        """A record was created or changed, or the partition is used for the first time."""
         place = TopicIdPartition(topic.topic_id, index)
         record = self._world.topics.partition(topic, index)
         self.unable.pop(place, None)
@@ -215,7 +213,7 @@ class Replicas:
             self.failed[place] = problem
             if self._retry_at_ms is None:
                 self._retry_at_ms = self._world.clock.monotonic_ms() + self._retry_ms
-            if self._leads(record) and not isinstance(error, SetBackError):
+            if self._leads(record) and not isinstance(error, OutdatedRecordError):
                 self.unable[place] = None
 
     def _leads(self, record: PartitionRecord) -> bool:
@@ -297,7 +295,7 @@ class Replicas:
             hook(follower)
 
     def _watch_failure(self, log: Log) -> None:
-        """Of a log that has its role by now: whoever waits in this role is told first."""
+        """Call ``on_failed`` when this log fails, after the replica's own hook."""
         tell = log.on_failed
 
         def failed(error: PenstockError, from_offset: int) -> None:
@@ -312,11 +310,11 @@ class Replicas:
         log = self._world.logs.log(topic.topic_id, index, topic.config.log)
         last = log.epochs.latest
         if last > record.leader_epoch:
-            # Whoever leads by such a record would give offsets and epochs that others have given already.
-            raise SetBackError(
+            # A leader with such a record would assign offsets and epochs a second time.
+            raise OutdatedRecordError(
                 Reason.STORAGE_ERROR,
-                f"it has records of leader epoch {last}, but the cluster's metadata has {record.leader_epoch}: etcd was set back. Stop all nodes and "
-                "restore a later snapshot, or advance the epochs (docs/cluster.md)",
+                f"It has records of leader epoch {last}, but the cluster's metadata has {record.leader_epoch}: etcd was set back. Stop all nodes and "
+                "restore a later snapshot, or advance the epochs (docs/cluster.md).",
             )
         return log
 
@@ -337,7 +335,7 @@ class Replicas:
         self._world.trash(logs.forget_partition(observed_id(place.topic_id), place.partition))
 
     def _rest(self, place: TopicIdPartition, reason: Reason = Reason.NOT_LEADER_OR_FOLLOWER) -> None:
-        """Neither lead nor follow."""
+        """End the role of this node in a partition."""
         self._unopened.pop(place, None)
         partition = self._leading.pop(place, None)
         if partition is not None:
@@ -353,7 +351,7 @@ class Replicas:
                 unfollow(follower)
 
     def _drop(self, place: TopicIdPartition) -> None:
-        """The partition was moved to other nodes: its files go."""
+        """The partition has moved to other nodes: remove its files."""
         self.high_watermarks.pop(place, None)
         if self._world.logs.has_records(*place):
             self._world.report(
@@ -362,7 +360,7 @@ class Replicas:
             self._world.trash(self._world.logs.forget_partition(*place))
 
     def forget(self, topic: Topic) -> None:
-        """The topic is deleted. Its files are removed by whoever removes the topic's."""
+        """The topic is deleted. The caller removes its files."""
         for index in range(topic.partition_count):
             place = TopicIdPartition(topic.topic_id, index)
             self._rest(place, Reason.UNKNOWN_TOPIC_OR_PARTITION)
@@ -381,7 +379,7 @@ class Replicas:
                     replica.reconfigure(topic)
 
     def known_high_watermarks(self) -> dict[TopicIdPartition, int]:
-        """What is known to be committed, of every partition here: for the checkpoint."""
+        """The high watermarks of all partitions here, for the checkpoint."""
         known = dict(self.high_watermarks)
         for roles in (self._leading, self._following):
             known.update({place: replica.high_watermark for place, replica in roles.items()})
@@ -390,9 +388,9 @@ class Replicas:
     # Observers.
 
     def observe(self, topic: Topic, index: int, from_offset: int = 0) -> Replica:
-        """The partition as it can be read here; it is followed from now on if it was not. Its first records take a moment to come.
+        """The partition as it can be read here. If this node is not a replica, it becomes an observer; its first records take a moment.
 
-        An observer has what lies at ``from_offset`` and behind. When somebody wants more, it begins again there.
+        An observer has the records from ``from_offset`` on. If a later call needs older ones, it begins again there.
         """
         place = TopicIdPartition(topic.topic_id, index)
         observed = self._observed.get(place)
@@ -414,14 +412,14 @@ class Replicas:
         return self._world.node_id in self._world.topics.partition(topic, index).replicas
 
     def next_deadline_ms(self) -> int | None:
-        """When observers are looked through for those that nobody reads, or a log is to be opened that could not be."""
+        """When an observer may end, or the next attempt to open a log is due."""
         due = [observed.asked_ms + OBSERVED_MS for observed in self._observed.values()]
         if self._retry_at_ms is not None:
             due.append(self._retry_at_ms)
         return min(due, default=None)
 
     def tick(self, now_ms: int) -> None:
-        """Let those go that nobody reads or asked for."""
+        """End observers without readers, and retry to open logs."""
         if self._retry_at_ms is not None and now_ms >= self._retry_at_ms:
             self._try_again(now_ms)
         for place, observed in list(self._observed.items()):
@@ -432,7 +430,7 @@ class Replicas:
                 self._end_observing(place)
 
     def _try_again(self, now_ms: int) -> None:
-        """Open one of the logs that could not be: the disk may be well again. One at a time, and ever more seldom: it may take long, and be in vain."""
+        """Try to open one of the failed logs, since the disk may be repaired. One at a time with growing waits, as it may take long and fail."""
         place = next(iter(self.failed), None)
         topic = None if place is None else self._world.topics.get_by_id(place.topic_id)
         if place is not None and topic is not None:
@@ -442,9 +440,9 @@ class Replicas:
                 self._retry_ms = min(self._retry_ms * 2, RETRY_MS_MAX)
             else:
                 self._retry_ms = RETRY_MS_MIN
-                self._world.report(f"The log of {topic.name}/{place.partition} can be opened again.")
+                self._world.report(f"The log of {topic.name}/{place.partition} can be opened again")
         elif place is not None:
             del self.failed[place]
-        # What failed together heals together.
+        # If one log can be opened again, the others probably can too.
         wait_ms = 0 if self._retry_ms == RETRY_MS_MIN else self._retry_ms
         self._retry_at_ms = now_ms + wait_ms if self.failed else None

@@ -1,11 +1,11 @@
-"""What a node is and does as a member of its cluster. A broker that is alone is a cluster whose only node is registered nowhere."""
+"""A node's part in its cluster. A broker that is alone is the only node of its cluster, and is not registered anywhere."""
 
 from typing import TYPE_CHECKING, Final
 
 from penstock import __version__
 from penstock.core.broker_config import RECEIVING_RATE, SENDING_RATE
 from penstock.core.cluster import checkpoint
-from penstock.core.cluster.image import ClusterImage, Node
+from penstock.core.cluster.image import ClusterImage, RegisteredNode
 from penstock.core.cluster.metering import ReplicaMetering
 from penstock.core.cluster.observed import is_observed_id
 from penstock.core.cluster.placement import ClusterPlacer
@@ -27,15 +27,15 @@ LOCAL_EPOCH: Final = 0
 
 
 class ClusterSide:
-    """Of one broker."""
+    """The cluster as one broker sees it, and the broker's own part in it."""
 
     def __init__(self, broker: "Broker", store: MetadataStore, rules: Rules) -> None:
         self._broker = broker
         self.rules: Final = rules
         self.secret = b""
-        """Proves to other nodes that this one is a member. Set before the node listens."""
+        """Proves to other nodes that this one belongs to the cluster. Set before the node listens."""
         self.nodes: Final = ClusterImage(store, broker.clock)
-        """The members."""
+        """The nodes of the cluster."""
         self.replicas: Final = Replicas(
             ReplicaEnvironment(
                 node_id=broker.node_id,
@@ -52,15 +52,15 @@ class ClusterSide:
         )
         """The role of this node in each partition."""
         self.strays: Final = Strays(broker.logs, broker.topics, store, broker.trash, broker.report)
-        """Files of topics that the metadata does not have."""
+        """Files of topics that do not exist in the metadata."""
         self.reassignments: Final = Reassignments(store, broker.topics, self.nodes)
         """Requests for moves, elections and drains."""
         self.coordinators: Final = Coordinators(broker, self.nodes, broker.report, rules)
-        """Which groups, queues, keys and sinks this node coordinates."""
+        """The groups, queues, produce keys and sinks that this node coordinates."""
         self.lacking: list[TopicIdPartition] = []
-        """Partitions whose log ended, at the start, before what was known to be committed."""
+        """Partitions whose log lacked committed records at the start."""
         self.appends: Final = LedAppends(broker.clock)
-        """Appends of other nodes to partitions that this one leads."""
+        """Appends of batches that brokers built, to partitions that this node leads."""
         broker.timed.extend((self.appends, self.replicas))
         broker.topics.writes.notes_deletions = not broker.is_alone
         if not broker.is_alone:
@@ -68,20 +68,20 @@ class ClusterSide:
             broker.topics.placer = ClusterPlacer(self.nodes, broker.topics)
         broker.topics.on_partition.append(self.replicas.apply)
         self.metering: Final = ReplicaMetering(broker.node_id, broker.topics, broker.meters)
-        """Counts for ``/metrics``."""
+        """Counters for ``/metrics``."""
         self.replicas.on_lead.extend((broker.lead, self.coordinators.lead, self.metering.lead))
         self.replicas.on_resign.extend(
             (self.coordinators.resign, broker.resign, self.appends.resign, self.metering.resign)
         )
 
     def _trash(self, removal: RemovalTask) -> None:
-        # Looked up when it is needed: the runtime sets it after this was made.
+        # Looked up at each call: the runtime sets it later.
         self._broker.on_trash(removal)
 
     async def start(self) -> None:
-        """Learn the members, and take on what the records assign to this node.
+        """Load the nodes of the cluster, and begin the roles of this node.
 
-        A node that is not alone has not registered yet: it follows what others lead, and leads nothing.
+        A node that is not alone is not registered yet: it follows other leaders, and leads nothing.
         """
         await self.nodes.load()
         self.metering.begin()
@@ -101,8 +101,8 @@ class ClusterSide:
         self.replicas.apply_all()
         self.lacking = [place for place, offset in marks.items() if self._lacks(place, offset)]
 
-    def _local_node(self) -> Node:
-        return Node(
+    def _local_node(self) -> RegisteredNode:
+        return RegisteredNode(
             node_id=self._broker.node_id,
             epoch=LOCAL_EPOCH,
             rack=None,
@@ -120,7 +120,7 @@ class ClusterSide:
         self.replicas.receiving.set_rate(configs.number(RECEIVING_RATE))
 
     def _lacks(self, place: TopicIdPartition, offset: int) -> bool:
-        """Whether the log here ends before what was committed: its disk has lost some of it."""
+        """Whether the log here lacks committed records, because its disk has lost them."""
         topic = self._broker.topics.get_by_id(place.topic_id)
         if topic is None or place.partition >= topic.partition_count:
             return False
@@ -142,5 +142,5 @@ class ClusterSide:
         return f"{self._broker.logs.data_dir}/{checkpoint.FILE}"
 
     def marks_task(self) -> checkpoint.MarksTask:
-        """Writes down, off the event loop, what is known to be committed now."""
+        """A task that writes the current high watermarks; run it in a thread."""
         return checkpoint.MarksTask(self._broker.logs.disk, self._marks_path, self.replicas.known_high_watermarks())

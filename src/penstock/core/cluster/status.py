@@ -1,6 +1,6 @@
-"""How the cluster stands, as one node knows it: its nodes, what each of them has, what is not as it should be, and why.
+"""The status of the cluster as one node knows it: its nodes, what each of them has, and which partitions have problems, and why.
 
-Nothing is asked of other nodes: all of it follows from the agreed state, but for how far a move is, which the partition's leader alone knows.
+No other node is asked: everything follows from the agreed state, except for the progress of a move, which only the leader knows.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ _PARTITIONS_A_STEP: Final = 5_000
 
 
 class _Found:
-    """What was found until now. Lists are cut at :data:`LISTED_MAX`, counts are not."""
+    """The findings so far. Lists are limited to :data:`LISTED_MAX` entries, counts are not."""
 
     def __init__(self) -> None:
         self.partitions = 0
@@ -54,7 +54,7 @@ class _Found:
 
 
 def status_steps(broker: "Broker", metadata: Metadata) -> Generator[None, None, ClusterDescription]:
-    """The status of the cluster, or of a broker that is alone, a portion at a time: others are served in between."""
+    """The status of the cluster, in steps, so that others are served in between."""
     cluster, image = broker.cluster, broker.cluster.nodes
     live, able, failed = image.live(), set(image.racks()), cluster.replicas.problems()
     status = _Found()
@@ -138,7 +138,7 @@ def _leader(node_id: int) -> int | None:
 def _look(
     status: _Found, topic: Topic, index: int, record: PartitionRecord, live: LiveNodes, problem: str | None
 ) -> None:
-    """``problem`` is this node's own with it."""
+    """``problem`` is one that this node has with the partition."""
     wanted = [node for node in record.replicas if node not in record.adding]
     missing = [node for node in wanted if node not in record.in_sync]
     min_in_sync = topic.min_in_sync_of(len(record.replicas))
@@ -225,7 +225,7 @@ def _moving(status: _Found, broker: "Broker", topic: Topic, index: int, record: 
             adding=record.adding,
             removing=record.removing,
             in_sync=record.in_sync,
-            # How far a move is, its leader alone knows.
+            # Only the leader knows the progress of a move.
             start_offset=None if partition is None else partition.log.start_offset,
             end_offset=None if partition is None else partition.log.next_offset,
             copied=None

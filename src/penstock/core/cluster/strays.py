@@ -1,7 +1,8 @@
-"""Topics whose records lie on this node and that the cluster does not know: they were deleted while the node was away, or the store was restored.
+"""Stray topics: they have records on this node, but do not exist in the cluster. They were deleted while it was down, or the store was restored.
 
-Their files are removed only if the store says that the topic was deleted (``deleted/<id>``), at the second look, a round of housekeeping apart. What is merely
-unknown stays, and is spoken of: a store that was restored from a snapshot has forgotten the topics that were made since, and the records here are all that is left of them.
+Their files are removed only if the store has the deletion (``deleted/<id>``), in the second of two rounds of housekeeping that find the
+topic missing. Otherwise they are kept and reported: a store restored from a snapshot lacks the topics that were created later, and then
+these records are all that is left of them.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from penstock.ports import Report
 
 
 class Strays:
-    """What is unknown now, and was a round ago."""
+    """Finds stray topics."""
 
     def __init__(
         self,
@@ -33,10 +34,10 @@ class Strays:
         self._trash = trash
         self._report = report
         self._unknown: frozenset[UUID] = frozenset()
-        self._spoken_of: set[UUID] = set()
+        self._reported: set[UUID] = set()
 
     def check(self, data_dir: str) -> None:
-        """STORAGE_ERROR when there are records here and the cluster knows no topic at all."""
+        """STORAGE_ERROR if there are records here, but the cluster has no topic at all."""
         found = [topic_id for topic_id in self._logs.topic_ids() if not is_observed_id(topic_id)]
         if found and not len(self._topics):
             raise PenstockError(
@@ -46,7 +47,7 @@ class Strays:
             )
 
     async def sweep(self) -> None:
-        """Remove what was unknown a round ago already."""
+        """Remove topics that were deleted, and report others that do not exist."""
         unknown = frozenset(
             topic_id
             for topic_id in self._logs.topic_ids()
@@ -59,15 +60,15 @@ class Strays:
         try:
             entries = (await self._store.range(DELETED_PREFIX)).entries
         except PenstockError:
-            # The store is away: there is another round.
+            # The store is unavailable: try again in the next round.
             return
         deleted = {decode_deleted(entry)[0] for entry in entries}
         for topic_id in sorted(due):
             if topic_id in deleted:
                 self._report(f"topic {topic_id} is deleted: removing its files")
                 self._trash(topic_id)
-            elif topic_id not in self._spoken_of:
-                self._spoken_of.add(topic_id)
+            elif topic_id not in self._reported:
+                self._reported.add(topic_id)
                 self._report(
                     f"topic {topic_id} has records here but does not exist in the cluster; they are kept. If etcd was restored, restore a later snapshot; if the "
                     f"topic was deleted long ago, remove {self._logs.data_dir}/{TOPICS}/{topic_id.hex}"

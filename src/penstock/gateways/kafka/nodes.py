@@ -6,7 +6,7 @@ from uuid import UUID
 
 from penstock.address import Address
 from penstock.core.broker import Broker
-from penstock.core.cluster.image import Node
+from penstock.core.cluster.image import RegisteredNode
 from penstock.core.topics.records import NO_LEADER, PartitionRecord
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
@@ -52,11 +52,11 @@ def nodes_of(context: RequestContext) -> list[ListedNode]:
     return [listed[node_id] for node_id in sorted(listed)]
 
 
-def _listed(node: Node) -> ListedNode:
+def _listed(node: RegisteredNode) -> ListedNode:
     return ListedNode(node.node_id, node.listeners["kafka"], node.rack)
 
 
-def _serves_kafka(broker: Broker, node: Node) -> bool:
+def _serves_kafka(broker: Broker, node: RegisteredNode) -> bool:
     """Whether clients can reach the node; they have reached this one."""
     return node.node_id == broker.node_id or "kafka" in node.listeners
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from penstock.core.cluster.copying import Asked, Copied, CopySession
+from penstock.core.cluster.copying import Copied, CopySession, PartitionFetch
 from penstock.gateways.kafka.errors import CODES
 from penstock.limits import FETCH_WAIT_MS_MAX
 from penstock.types import Buffer, NodeId
@@ -136,7 +136,7 @@ class ReplicaFetches:
                 named += 1
                 if named % _PARTITIONS_A_TURN == 0:
                     yield
-                asked = Asked(
+                asked = PartitionFetch(
                     each.fetch_offset,
                     each.current_leader_epoch,
                     each.last_fetched_epoch,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.cluster.budget import ByteBudget
-from penstock.core.cluster.copying import Asked, CopySession
+from penstock.core.cluster.copying import CopySession, PartitionFetch
+from penstock.core.cluster.throttle import ByteBudget
 from penstock.core.partitions.delete_records import delete_records
 from penstock.core.partitions.partition import Partition
 from penstock.core.topics.config import ChangeKind, ConfigChange
@@ -38,7 +38,7 @@ class Session:
         self.news += 1
 
     def ask(self, partition: Partition, offset: int, log_start: int = 0) -> None:
-        asked = Asked(offset, partition.leader_epoch, -1, partition.high_watermark, BYTES_MAX, log_start)
+        asked = PartitionFetch(offset, partition.leader_epoch, -1, partition.high_watermark, BYTES_MAX, log_start)
         self.copies.ask(partition.topic.topic_id, partition.index, asked)
 
     def collect(self, bytes_max: int = BYTES_MAX) -> list[tuple[int, int]]:

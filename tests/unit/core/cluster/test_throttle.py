@@ -1,6 +1,6 @@
 """How fast partitions that move may be copied."""
 
-from penstock.core.cluster.budget import ByteBudget
+from penstock.core.cluster.throttle import ByteBudget
 
 
 def test_a_second_s_worth_may_go_at_once_and_no_more() -> None:
