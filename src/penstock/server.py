@@ -1,4 +1,4 @@
-"""The composition root: from a configuration to a running broker, and back to a clean stop. Only this module knows everybody."""
+"""The composition root: starts a broker from its settings, and stops it cleanly. Only this module connects all parts."""
 
 import asyncio
 import contextlib
@@ -42,7 +42,7 @@ logger = logging.getLogger("penstock.server")
 
 LISTENERS: Final = ("kafka", "http", "tcp", "grpc")
 PEER: Final = "peer"
-"""The listener of a cluster's other nodes."""
+"""The listener for other nodes of a cluster."""
 STOP_GRACE_SECONDS: Final = 5.0
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -50,7 +50,7 @@ EXIT_USAGE: Final = 2
 
 
 class StartError(Exception):
-    """The broker cannot start; the text says what to do. ``is_usage``: with these settings it never will."""
+    """The broker cannot start; the text says what to do. ``is_usage``: the settings are wrong."""
 
     def __init__(self, text: str, *, is_usage: bool = False) -> None:
         super().__init__(text)
@@ -65,14 +65,14 @@ class Server:
         self.addresses: dict[str, Address | None] = dict.fromkeys(LISTENERS)
         self._ready = False
         self._problem: Callable[[], str | None] = lambda: None
-        """Why the agreed state of a cluster cannot be reached, while it cannot."""
+        """Returns why the metadata store cannot be reached, or None."""
         self.on_failed: Callable[[str], None] = lambda _why: None
         """Called with the reason when a node of a cluster should stop and let others take over. Set it before ``start``."""
         self._background: set[asyncio.Task[object]] = set()
         self._stack = contextlib.AsyncExitStack()
 
     async def start(self) -> None:
-        """Own the data directory, recover, listen. What was begun is undone when a step fails."""
+        """Lock the data directory, recover, and listen. If a step fails, the earlier ones are undone."""
         try:
             await self._start()
         except (DataDirError, PenstockError, OSError) as error:
@@ -88,12 +88,12 @@ class Server:
         clock, entropy, disk = SystemClock(), SystemEntropy(), RealDisk()
         if not self._is_alone and settings.listeners.peer is None:
             raise StartError(
-                "a node of a cluster needs a peer listener: specify --peer HOST:PORT, not off", is_usage=True
+                "A node of a cluster needs a peer listener: specify --peer HOST:PORT instead of off", is_usage=True
             )
-        # First of all: without its ports a broker must not touch the data directory.
+        # First, because without its ports a broker must not change the data directory.
         sockets = {name: self._bind(name) for name in self._names}
         grpc = self._bind_grpc()
-        listeners = {} if self._is_alone else self._told()
+        listeners = {} if self._is_alone else self._advertised()
         data_dir = DataDir(settings.server.data_dir)
         data_dir.own()
         stack.callback(data_dir.release)
@@ -138,8 +138,8 @@ class Server:
         if opened is not None:
             cluster_node = self._cluster_node(broker, commit, opened, listeners)
             broker.cluster.replicas.on_failed.append(self.on_failed)
-            membership = cluster_node.membership
-            self._problem = lambda: membership.problem
+            registration = cluster_node.registration
+            self._problem = lambda: registration.problem
             stack.push_async_callback(cluster_node.stop)
             listener = sockets[PEER]
             assert listener is not None
@@ -149,7 +149,7 @@ class Server:
             await grpc.start(broker)
             stack.push_async_callback(grpc.stop, STOP_GRACE_SECONDS)
         if cluster_node is not None:
-            # First of all, while everything is served still.
+            # Called first at the stop, while everything is still served.
             stack.push_async_callback(cluster_node.hand_over)
         self._ready = True
 
@@ -161,7 +161,7 @@ class Server:
     def _names(self) -> tuple[str, ...]:
         return ("kafka", "http", "tcp") if self._is_alone else ("kafka", "http", "tcp", PEER)
 
-    def _told(self) -> dict[str, Address]:
+    def _advertised(self) -> dict[str, Address]:
         from penstock.cluster.opening import advertised
 
         return advertised(self.addresses, self.settings.cluster.advertise, self.settings.listeners.advertised_kafka)
@@ -202,11 +202,11 @@ class Server:
         wanted = self.settings.listeners.grpc
         if wanted is None:
             return None
-        # grpc takes a tenth of a second to import: only whoever listens with it waits for that.
+        # Importing grpc takes a tenth of a second, so it is imported only if it is used.
         from penstock.gateways.grpc.gateway import GrpcGateway
 
         gateway = GrpcGateway(self.settings.grpc, self.settings.limits)
-        # It lets go of the port, whatever fails; a second stop does nothing.
+        # Releases the port if a later step fails; a second stop does nothing.
         self._stack.push_async_callback(gateway.stop, STOP_GRACE_SECONDS)
         try:
             self.addresses["grpc"] = gateway.bind(wanted)
@@ -231,18 +231,18 @@ class Server:
             self._stack.push_async_callback(tcp.stop, STOP_GRACE_SECONDS)
 
     async def stop(self) -> None:
-        """Answer what is under way, sync, note that all is well, and let go of the data directory."""
+        """Answer requests that are under way, sync, mark the stop as clean, and unlock the data directory."""
         self._ready = False
         await self._stack.aclose()
 
     def ready_line(self) -> str:
-        """What ``penstock serve`` prints when connections are accepted."""
+        """The line that ``penstock serve`` prints once it accepts connections."""
         names = LISTENERS if self._is_alone else (*LISTENERS, PEER)
         return "penstock ready " + " ".join(f"{name}={self.addresses[name] or 'off'}" for name in names)
 
 
 def _is_usage(error: Exception) -> bool:
-    """Whether the settings are wrong, and not what they meet."""
+    """Whether the settings are wrong, not the environment."""
     return isinstance(error, NotThisNodesError) or getattr(error, "reason", None) is Reason.INVALID_CONFIG
 
 
@@ -253,7 +253,7 @@ def _cannot_listen(name: str, wanted: Address, error: OSError) -> StartError:
 
 
 def _words(error: OSError) -> str:
-    """What the system says, without what the event loop puts before it."""
+    """The error text of the system, without the prefix of the event loop."""
     return str(error) if error.errno is None else os.strerror(error.errno).lower()
 
 
@@ -294,7 +294,7 @@ async def _serve(settings: Settings) -> int:
 
     server.on_failed = failed
     await server.start()
-    # What is loaded by now stays: the collector need not look at it again and again.
+    # The garbage collector need not examine what is loaded by now.
     gc.collect()
     gc.freeze()
     logger.info("penstock %s serves %s", __version__, settings.server.data_dir)
@@ -308,7 +308,7 @@ async def _serve(settings: Settings) -> int:
 
 
 def _raise_descriptor_limit() -> None:
-    """Every connection and every open segment takes a descriptor: ask for as many as we may have."""
+    """Raise the limit on file descriptors as far as allowed: every connection and open segment takes one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):

@@ -70,7 +70,7 @@ class Running:
 
     @property
     def epoch(self) -> int:
-        return self.node.membership.epoch
+        return self.node.registration.epoch
 
     async def stop(self) -> None:
         """In order."""
@@ -80,7 +80,7 @@ class Running:
 
     async def crash(self) -> None:
         """As a process that is killed: its sockets are closed, its lease runs on, its entries stay."""
-        self.node.membership._task.cancel()  # type: ignore[union-attr]
+        self.node.registration._task.cancel()  # type: ignore[union-attr]
         await self.node.watching.stop()
         await self.node.controller.stop()
         await self.node.changes.stop()

@@ -161,14 +161,14 @@ class GatewayNode:
 
     async def kill(self) -> None:
         """Its connections are cut without a word, and its lease ends."""
-        membership = self.cluster_node.membership
+        registration = self.cluster_node.registration
 
         async def stay() -> None:
             """A killed node takes no leave."""
-            if membership._task is not None:
-                membership._task.cancel()
+            if registration._task is not None:
+                registration._task.cancel()
 
-        membership.leave = stay  # type: ignore[method-assign]
+        registration.leave = stay  # type: ignore[method-assign]
         # First of all, so that nothing is agreed on or goes out that a killed process could not say.
         await self.cluster_node.peers.stop()
         self.kafka._abort()
@@ -179,7 +179,7 @@ class GatewayNode:
         self.tcp._connections.clear()
         await self.grpc._server.stop(None)
         await self.stop()
-        await self._store.revoke(membership.lease)
+        await self._store.revoke(registration.lease)
 
 
 class GatewayCluster:

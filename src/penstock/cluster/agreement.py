@@ -1,7 +1,7 @@
-"""What the first node of a cluster writes down for all of them: the cluster's id, and the secret by which nodes know each other.
+"""The entry ``cluster`` of the metadata store: the cluster's id, and the secret with which nodes authenticate to each other.
 
-``cluster``: ``{"id", "secret", "version", "created_ms"}``. Whoever can read the metadata store can act as a node, so the store is to be guarded as the
-data is. It is made once, by compare-and-set; a node that comes later, or at the same time, takes what is there.
+``cluster``: ``{"id", "secret", "version", "created_ms"}``. The first node creates it by compare-and-set, and all others read it. Any client
+that can read the metadata store can act as a node, so the store must be protected like the data.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ class ClusterRecord(msgspec.Struct, frozen=True):
 async def agree(
     store: SharedStore, clock: Clock, entropy: Entropy, cluster_id: str, *, may_make: bool = True
 ) -> ClusterRecord:
-    """The cluster's record, made with ``cluster_id`` when there is none. It waits for the store, and says so.
+    """The cluster's record, created with ``cluster_id`` if there is none. Waits until the store is available.
 
-    Without ``may_make`` this node belongs to a cluster already: STORAGE_ERROR when the store knows nothing of any.
+    Without ``may_make``, this node already belongs to a cluster: STORAGE_ERROR if the store has no record.
     """
     new = ClusterRecord(cluster_id, entropy.uuid().bytes + entropy.uuid().bytes, created_ms=clock.now_ms())
     while True:
@@ -50,7 +50,7 @@ async def agree(
         if found.version != VERSION:
             raise PenstockError(
                 Reason.UNSUPPORTED_VERSION,
-                f"the cluster has version {found.version}, but this node supports version {VERSION}; install the same release as on the other nodes",
+                f"The cluster has version {found.version}, but this node supports version {VERSION}; install the same release as on the other nodes",
             )
         return found
 
@@ -58,7 +58,7 @@ async def agree(
 async def _agreed(store: SharedStore, new: ClusterRecord | None) -> ClusterRecord:
     entry = await store.get(KEY)
     if entry is None and new is not None:
-        # Whether it is this one's record or another's is told by reading it, also when the answer is lost and all begins again.
+        # Another node may have created the record first, or an answer may have been lost: read it to find out.
         await store.txn([Compare(KEY, create_revision=0)], [Put(KEY, msgspec.json.encode(new))])
         entry = await store.get(KEY)
     if entry is None:
@@ -72,5 +72,5 @@ async def _agreed(store: SharedStore, new: ClusterRecord | None) -> ClusterRecor
     except msgspec.MsgspecError:
         raise PenstockError(
             Reason.STORAGE_ERROR,
-            f"The entry {KEY!r} of the metadata store cannot be read. Restore the store from a backup.",
+            f"The entry {KEY!r} of the metadata store cannot be read; restore the store from a backup",
         ) from None

@@ -1,7 +1,7 @@
-"""Sends compare-and-sets that wait at the same moment to the store as one transaction: a node that comes back joins a thousand in-sync sets at once.
+"""Combines simultaneous compare-and-sets into one transaction of the store: a node that comes back joins a thousand in-sync sets at once.
 
-Each caller learns the result of its own: a transaction in which one compare failed did nothing, and is sent again one by one. A transaction whose answer was lost is unknown to all of
-its callers, as it would be to each alone; they ask again.
+Each caller gets the result of its own put: if one compare of a transaction fails, its puts are sent again one by one. If the answer to a
+transaction is lost, all its callers get the error, and retry.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ class _PendingPut:
 
 
 class BatchedPuts:
-    """What is asked for while others are on their way goes with the next one."""
+    """Puts that are requested while others are being sent go into the next transaction."""
 
     def __init__(self, store: SharedStore) -> None:
         self._store = store
@@ -31,12 +31,12 @@ class BatchedPuts:
         self._sending: dict[asyncio.Task[None], None] = {}
 
     async def put(self, compares: list[Compare], put: Put) -> bool:
-        """Whether the compares held, so that it is put; raises when that is not known."""
+        """Whether the compares succeeded, so that the value was put; raises if that is unknown."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[bool] = loop.create_future()
         self._waiting.append(_PendingPut(tuple(compares), put, done))
         if len(self._sending) < _SENDING_MAX:
-            # At the end of this turn of the loop, so that those who ask in it go together.
+            # In the next turn of the loop, so that all puts of this turn are included.
             task = loop.create_task(self._send())
             self._sending[task] = None
             task.add_done_callback(self._sending.pop)
@@ -67,7 +67,7 @@ class BatchedPuts:
                     await self._one(each)
 
     def _take(self) -> list[_PendingPut]:
-        """As many as one transaction may hold. Of one key only one: its second would compare with what the first has changed."""
+        """As many puts as fit into one transaction, at most one for each key."""
         compares: set[Compare] = set()
         keys: set[str] = set()
         taken = 0

@@ -1,11 +1,11 @@
-"""The controller: one of the nodes, elected by having made the entry ``controller``, has the agreed records follow what happens to nodes.
+"""The controller: the node that has created the entry ``controller``. It adapts the records of partitions when nodes come and go.
 
-It keeps nothing of its own. What it knows is the image that every node has; what it decides (``core/cluster/decisions.py``) it
-writes by transactions that name its own epoch and the epochs of the partitions they change, so one that was replaced changes nothing.
-A transaction whose fate is unknown needs no care: the image tells what became of it, and the next look decides anew.
+It has no state of its own: it decides (``core/cluster/decisions.py``) from what every node knows. Its transactions compare its own epoch
+and the epochs of the partitions that they change, so a controller that was replaced changes nothing. If the answer to a transaction is
+lost, the next round finds out whether it was carried out, and decides again.
 
-Failovers go in batches, as many partitions as a transaction may have. Moves of partitions (``core/cluster/moves.py``) are begun a few at a time, and
-leadership is given back to preferred replicas a few at a time: neither is urgent, and both cost clients something.
+Failovers are written in batches, as many partitions as fit into a transaction. Moves of partitions (``core/cluster/moves.py``) and returns
+of leadership to preferred replicas are begun a few at a time: they are not urgent, and clients notice them.
 """
 
 import asyncio
@@ -36,51 +36,51 @@ from penstock.metadata.port import Compare, Delete, Put, SharedStore
 from penstock.types import TopicId
 
 if TYPE_CHECKING:
-    from penstock.cluster.membership import Membership
+    from penstock.cluster.registration import Registration
 
 logger = logging.getLogger("penstock.cluster")
 
 _RETRY_SECONDS: Final = 0.2
 _DECISIONS_AT_ONCE: Final = 5_000
-"""Partitions looked at before the event loop has its turn again."""
+"""Partitions to check before other tasks get their turn."""
 _MOVES_SECONDS: Final = 0.5
-"""How often it is looked for moves to begin, while any are wanted."""
+"""How often to look for moves to begin, while any are needed."""
 _MOVES_SHARE: Final = 10
-"""Looking through very many partitions takes time: it may have so small a part of it."""
+"""The search for moves in many partitions takes time: at most one part in this many is spent on it."""
 _DELETED_MS: Final = 90 * 24 * 3600 * 1000
-"""How long a node may be away and still learn that a topic was deleted."""
+"""How long a node may be down and still learn that a topic was deleted."""
 _BALANCED_AT_ONCE: Final = 100
 _BALANCE_MORE_SECONDS: Final = 2.0
-"""When leadership of more than these belongs elsewhere, the next ones follow so much later."""
+"""If more leaderships must be returned than are done at once, the next ones follow after this time."""
 
 
 @dataclass(slots=True)
 class ControllerWrites:
-    """What this controller has asked of the store, for whoever wants to know what a failover costs."""
+    """Counts the writes of this controller, to measure the cost of a failover."""
 
     transactions: int = 0
     operations: int = 0
     refused: int = 0
-    """Transactions that came to nothing, since somebody had changed a record."""
+    """Transactions that failed because another node had changed a record."""
 
 
 Chore = Callable[[], Awaitable[float | None]]
-"""What else is to be looked after. It may say in how many seconds to be called again, whatever happens until then."""
+"""Another task of the controller. It may return the seconds after which to call it again."""
 
 
 class Controller:
-    """Stands for election for as long as the node runs, and does the work when it is elected."""
+    """A candidate for as long as the node runs, and the controller while it is elected."""
 
-    def __init__(self, broker: Broker, store: SharedStore, membership: "Membership") -> None:
+    def __init__(self, broker: Broker, store: SharedStore, registration: "Registration") -> None:
         self._broker = broker
         self._cluster: Final = broker.cluster
         self._store = store
-        self._membership = membership
+        self._registration = registration
         self._balance_seconds = broker.settings.cluster.balance_ms / 1000
         self._task: asyncio.Task[None] | None = None
         self._woken = asyncio.Event()
         self._dirty: dict[TopicIdPartition, None] = {}
-        """Partitions to look at. By topic id, because a topic that changes is another ``Topic``, and a partition must be decided on once."""
+        """Partitions to check. By topic id, because a change of a topic makes another ``Topic`` of it."""
         self._all_dirty = True
         self._moves_due = True
         self._balance_due = False
@@ -90,20 +90,20 @@ class Controller:
         self._orphans: dict[str, int] = {}
         self.written: Final = ControllerWrites()
         self.chores: Final[list[Chore]] = []
-        """What else an elected controller looks after, once after each change."""
+        """Other tasks of an elected controller, called after each change."""
         self.epoch = 0
-        """Of the controller that this node is; 0 while another one is."""
+        """The epoch with which this node was last elected; 0 before that."""
         self._cluster.nodes.on_changed.append(self._nodes_changed)
         broker.topics.on_partition.append(self._partition_changed)
         broker.topics.on_created.append(self._topic_changed)
         broker.topics.on_changed.append(self._topic_changed)
 
     def start(self) -> None:
-        """Stand for election."""
+        """Become a candidate."""
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Do no more; the entry goes with the node's lease."""
+        """Stop; the entry is removed with the node's lease."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -115,7 +115,7 @@ class Controller:
         controller = self._cluster.nodes.controller
         return controller is not None and self.epoch == controller.epoch
 
-    # What happens.
+    # Changes to react to.
 
     def _nodes_changed(self) -> None:
         self._all_dirty = self._moves_due = True
@@ -123,7 +123,7 @@ class Controller:
 
     def _partition_changed(self, topic: Topic, index: int) -> None:
         if not self.is_elected:
-            # Whoever is elected begins by looking at everything.
+            # An elected controller begins by checking everything.
             return
         for other, number in affected(self._broker.topics, topic, index):
             self._dirty[TopicIdPartition(other.topic_id, number)] = None
@@ -134,7 +134,7 @@ class Controller:
             return
         for index in range(topic.partition_count):
             self._dirty[TopicIdPartition(topic.topic_id, index)] = None
-        # It may be the broker's own, and have been made when there were fewer nodes.
+        # An internal topic may need more replicas.
         self._moves_due = self._moves_due or topic.internal
         self._woken.set()
 
@@ -146,15 +146,15 @@ class Controller:
         while True:
             await self._sleep(loop)
             try:
-                if self._must_stand():
-                    await self._stand()
+                if self._needs_election():
+                    await self._try_to_be_elected()
                 if self.is_elected:
                     await self._work()
             except PenstockError as error:
                 logger.warning("the controller is waiting: %s", error.text)
                 await self._look_again()
             except Exception:
-                # A controller that has fallen silent is worse than one that fails at one thing and says so.
+                # Continue: the cluster needs a controller, even if one thing fails.
                 logger.exception("the controller failed; retrying")
                 await self._look_again()
 
@@ -164,7 +164,7 @@ class Controller:
         await asyncio.sleep(_RETRY_SECONDS)
 
     async def _sleep(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Until something happens, or something is due."""
+        """Wait until something changes, or something is due."""
         until = self._balance_at
         if self.is_elected:
             until = min(until, self._moves_at if self._moves_due else until, self._chores_at or until)
@@ -176,23 +176,23 @@ class Controller:
             self._balance_at = loop.time() + self._balance_seconds
             self._balance_due = self._all_dirty = self._moves_due = True
 
-    def _must_stand(self) -> bool:
-        """Whether there is no controller; or it is this node, by an election whose answer was lost."""
+    def _needs_election(self) -> bool:
+        """Whether there is no controller, or it is this node by an election whose answer was lost."""
         controller = self._cluster.nodes.controller
         if controller is None:
             return True
         return controller.node_id == self._broker.node_id and controller.epoch != self.epoch
 
-    async def _stand(self) -> None:
-        """Try to become the controller; whoever was first is in the image soon."""
-        if not self._membership.lease:
+    async def _try_to_be_elected(self) -> None:
+        """Try to become the controller: the first node to create the entry."""
+        if not self._registration.lease:
             return
         node_id = self._broker.node_id
-        put = Put(CONTROLLER_KEY, msgspec.json.encode(ControllerRecord(node_id)), self._membership.lease)
+        put = Put(CONTROLLER_KEY, msgspec.json.encode(ControllerRecord(node_id)), self._registration.lease)
         made = await self._store.txn([Compare(CONTROLLER_KEY, create_revision=0)], [put])
         entry = await self._store.get(CONTROLLER_KEY)
-        # An answer that was lost may have been ours: the entry says so by its lease.
-        if entry is not None and entry.lease == self._membership.lease and entry.create_revision != self.epoch:
+        # Even if an answer was lost, the lease of the entry shows whether this node created it.
+        if entry is not None and entry.lease == self._registration.lease and entry.create_revision != self.epoch:
             self.epoch = entry.create_revision
             self._all_dirty = self._moves_due = True
             self._woken.set()
@@ -200,7 +200,7 @@ class Controller:
                 logger.info("node %d is the controller (epoch %d)", node_id, self.epoch)
 
     async def _work(self) -> None:
-        """Decide until there is nothing to decide: the most urgent first, and what can wait only when nothing else is to be done."""
+        """Decide what to change, and write it, the most urgent changes first."""
         everything, self._all_dirty = self._all_dirty, False
         dirty, self._dirty = self._dirty, {}
         nodes, topics = self._cluster.nodes, self._broker.topics
@@ -208,7 +208,7 @@ class Controller:
         for places in _portions(self._places() if everything else self._places_of(dirty)):
             decisions += decide_all(topics, places, nodes.live(), nodes.avoided(), rules=self._cluster.rules)
             await asyncio.sleep(0)
-        # Without a leader nothing can be read or written; with a dead follower only what waits for all of them stands still.
+        # Elections first: without a leader, nothing can be read or written.
         decisions.sort(
             key=lambda each: each.record.leader_epoch == topics.partition(each.topic, each.index).leader_epoch
         )
@@ -231,7 +231,7 @@ class Controller:
         moves = MovePlan(self._broker.topics, self._cluster.nodes, self._broker.topics.settings.replication_factor)
         begun = list(moves.decisions())
         self._moves_at = loop.time() + max(_MOVES_SECONDS, _MOVES_SHARE * (loop.time() - began))
-        # A drain goes on until it is over; what is begun is finished by the records' own changes.
+        # Look again until all drains are over. Moves that are begun are completed when their records change.
         self._moves_due = bool(begun) or bool(self._cluster.nodes.draining)
         await self._write(begun)
 
@@ -245,7 +245,7 @@ class Controller:
             await topics.note_factor(topic, factor)
 
     async def _balance(self) -> bool:
-        """Give leadership back to where it belongs, a little at a time; whether there is more."""
+        """Return some leaderships to preferred replicas; whether there are more to return."""
         nodes = self._cluster.nodes
         back = list(
             balance(self._broker.topics, self._places(), nodes.live(), nodes.avoided(), count_max=_BALANCED_AT_ONCE)
@@ -286,7 +286,7 @@ class Controller:
                 logger.info("made decisions for %d partitions, %d left", len(batch), len(decisions))
                 size = self._store.operations_max - 1
             elif len(batch) > 1:
-                # One of them was changed by its leader: the others are not to wait for it.
+                # A leader has changed one of the records: write the others without it.
                 decisions = batch + decisions
                 size = max(1, len(batch) // 2)
             elif not await self._is_still_elected():
@@ -297,9 +297,9 @@ class Controller:
         return entry is not None and entry.create_revision == self.epoch
 
     async def _sweep(self) -> None:
-        """Remove records of partitions whose topic is gone, or was never finished: what a crash left. And old notes of deleted topics.
+        """Remove records of partitions without a topic, which a crash may leave, and old deletions of topics.
 
-        A large topic that is being made has such records for a moment, so only those go that were there unchanged a round ago.
+        A large topic that is being created has such records for a moment, so only those are removed that have not changed since the last round.
         """
         found = await self._store.range(PARTITIONS_PREFIX)
         topics = self._broker.topics

@@ -1,10 +1,10 @@
-"""Which data directory each node had last: a node that comes with another one is a new node under an old number.
+"""The last data directory of each node: a node with another directory is a new node with an old id.
 
-``directories/<node id>``: the id of the directory, in hex. It is written with every registration, so that its revision tells of each.
+``directories/<node id>``: the id of the directory, in hex. It is written with every registration, so that each one changes its revision.
 
-What a node had in sync was in its directory. Before it registers with another one, it is taken out of every in-sync set and out of all that are
-eligible to lead, each by compare-and-set: else it could be elected with an empty log, and what was acknowledged would be cut off elsewhere. A
-partition that was in sync nowhere else stays without a leader until somebody says that what others have of it is enough.
+A node with another directory no longer has its records. So before it registers, it is removed from all in-sync sets and eligible leader
+replicas by compare-and-set. Otherwise it could be elected with an empty log, and acknowledged records would be truncated elsewhere. A
+partition that was in sync on no other node has no leader until an operator requests an unclean election.
 """
 
 import logging
@@ -25,17 +25,17 @@ DIRECTORIES_PREFIX: Final = "directories/"
 
 
 def directory_key(node_id: int) -> str:
-    """Where the id of a node's directory is."""
+    """The key for a node's directory."""
     return f"{DIRECTORIES_PREFIX}{node_id}"
 
 
 def put_directory(node_id: int, directory: UUID) -> Put:
-    """Remember a node's directory."""
+    """The put that stores a node's directory."""
     return Put(directory_key(node_id), directory.hex.encode())
 
 
 async def settle_directory(store: SharedStore, node_id: NodeId, directory: UUID) -> Compare:
-    """Make sure that nobody counts on what another directory had. What is returned holds until the node is registered by anybody."""
+    """Make sure that no other node relies on an earlier directory. The returned compare succeeds until a process registers the node."""
     key = directory_key(node_id)
     entry = await store.get(key)
     if entry is None:
@@ -50,9 +50,9 @@ async def settle_directory(store: SharedStore, node_id: NodeId, directory: UUID)
 
 
 async def settle_lacking(store: SharedStore, node_id: NodeId, keys: Collection[str]) -> None:
-    """Take a node out of the in-sync sets of partitions of which it has lost something, wherever somebody else has everything.
+    """Remove a node from the in-sync sets of partitions of which it has lost records, if another node has all of them.
 
-    Where nobody else has, it stays: what it has left is all that there is.
+    Otherwise it stays in the set, since no node has more.
     """
     unregistered = Compare(node_key(node_id), create_revision=0)
     for key in keys:
@@ -66,7 +66,7 @@ async def settle_lacking(store: SharedStore, node_id: NodeId, keys: Collection[s
                 break
             if await store.get(node_key(node_id)) is not None:
                 raise PenstockError(
-                    Reason.METADATA_UNAVAILABLE, f"node {node_id} was registered by another process at the same time"
+                    Reason.METADATA_UNAVAILABLE, f"Node {node_id} was registered by another process at the same time"
                 )
 
 
@@ -76,14 +76,14 @@ async def _forget(store: SharedStore, node_id: NodeId) -> None:
     while changes := await _changes(store, node_id):
         if await store.get(node_key(node_id)) is not None:
             raise PenstockError(
-                Reason.METADATA_UNAVAILABLE, f"node {node_id} was registered by another process at the same time"
+                Reason.METADATA_UNAVAILABLE, f"Node {node_id} was registered by another process at the same time"
             )
         for first in range(0, len(changes), at_once):
             batch = changes[first : first + at_once]
             compares, puts = [compare for compare, _ in batch], [put for _, put in batch]
             if (await store.txn([unregistered, *compares], puts)).succeeded:
                 continue
-            # One of them was changed by its leader or by the controller: the others need not wait for it.
+            # The leader or the controller changed one of the records: write the others one by one.
             for compare, put in batch:
                 await store.txn([unregistered, compare], [put])
 

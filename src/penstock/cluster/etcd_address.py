@@ -11,7 +11,7 @@ _PORT: Final = 2379
 
 
 def parse_endpoints(text: str) -> tuple[list[Address], bool]:
-    """The addresses, and whether TLS is to be used. ValueError says what is wrong."""
+    """The addresses, and whether to use TLS. ValueError if the text is invalid."""
     addresses: list[Address] = []
     schemes: set[str] = set()
     for each in filter(None, (part.strip() for part in text.split(","))):
@@ -23,24 +23,24 @@ def parse_endpoints(text: str) -> tuple[list[Address], bool]:
         schemes.add(scheme)
         addresses.append(parse_address(rest.rstrip("/"), _PORT))
     if not addresses:
-        raise ValueError("the address of etcd is missing; write HOST:PORT,HOST:PORT")
+        raise ValueError("The address of etcd is missing; write HOST:PORT,HOST:PORT")
     if len(schemes) > 1:
-        raise ValueError("the addresses of etcd mix http and https; use the same for all")
+        raise ValueError("The addresses of etcd mix http and https; use the same for all")
     return addresses, schemes == {"https"}
 
 
 def read_tls(ca: str, certificate: str, key: str, *, uses_tls: bool) -> Tls | None:
-    """The files' contents; None without TLS. ValueError when one cannot be read, or is not what is needed."""
+    """The contents of the files; None without TLS. ValueError if one cannot be read or used."""
     if not uses_tls:
         if ca or certificate or key:
             raise ValueError(
-                "files for TLS are set, but the addresses do not use TLS: write https://HOST:PORT in --etcd"
+                "Files for TLS are set, but the addresses do not use TLS: write https://HOST:PORT in --etcd"
             )
         return None
     if bool(certificate) != bool(key):
         raise ValueError("--etcd-cert and --etcd-key belong together: specify both")
     tls = Tls(ca=_read("--etcd-ca", ca), key=_read("--etcd-key", key), certificate=_read("--etcd-cert", certificate))
-    # gRPC would say only that it cannot connect.
+    # Checked here, because gRPC reports only that it cannot connect.
     try:
         context = ssl.create_default_context(cafile=ca or None)
     except ssl.SSLError:
@@ -65,5 +65,5 @@ def _read(flag: str, path: str) -> bytes | None:
 
 
 def _no_password() -> str:
-    """Asked for by a key that has one: a broker that starts by itself cannot know it."""
+    """The password of an encrypted key. A broker cannot ask for it, so such keys are refused."""
     return ""

@@ -1,14 +1,14 @@
-"""Copies what other nodes lead: for each leader one loop that asks, takes what comes, makes it durable, and asks again.
+"""Copies partitions that other nodes lead: for each leader, one loop fetches, appends the records, makes them durable, and fetches again.
 
-A partition is asked for again when everything that came of it is there for good, so the question is the acknowledgement of it. One question is
-always on its way, and the leader answers it as soon as it has something new for any of the partitions. A partition that is refused waits a moment by
-itself: its new leader is learnt from the records, not from the old one.
+A partition is fetched again once all received records are durable, so the fetch acknowledges them. One request is always under way, and
+the leader responds as soon as it has news of any partition. A partition with an error waits a moment: its new leader is learned from the
+agreed records, not from the old leader.
 
-No task is woken on the way of a record: an answer is taken from the buffer into which it was read, what it brought is written at the end of that turn of the loop, and
-the next question follows right behind.
+No task is woken on the path of a record: a response is decoded in the buffer into which it was read, its records are written at the end
+of that turn of the event loop, and the next request follows.
 
-Only what changed since the last question is said again, so many quiet partitions cost nothing. A replica that is not in sync asks again now and then: the record
-that made it a replica may have reached it before it reached the leader, which did not count its question then.
+A request has only the partitions that changed since the last one, so many quiet partitions cost nothing. A replica that is not in sync is
+fetched again from time to time: its leader may have learned later than this node that it is a replica, and not have counted its fetch.
 """
 
 import asyncio
@@ -52,17 +52,17 @@ logger = logging.getLogger("penstock.cluster")
 
 VERSION: Final = 18
 WAIT_MS: Final = 500
-"""How long a leader without news lets a follower wait: also how often each hears of the other."""
+"""How long a leader without news delays a response, and so how often two nodes exchange messages."""
 BYTES_MAX: Final = 8 * MIB
 _ANSWER_SECONDS: Final = 3.0
-"""Beyond the wait: a leader that is silent for longer is asked anew."""
+"""In addition to the delay: after this time without a response, the connection is given up."""
 _RETRY_SECONDS_MIN: Final = 0.05
 _RETRY_SECONDS_MAX: Final = 1.0
 _REFUSED_SECONDS: Final = 0.2
 _OUTSIDE_SECONDS: Final = 0.5
-"""How often a replica that is not in sync says how far it is, though nothing has changed."""
-_QUESTIONS_MAX: Final = 3
-"""On their way at once: two that wait for news, so that one is left when the other is answered, and one that brings a wait to an end."""
+"""How often a replica that is not in sync is fetched although nothing has changed."""
+_REQUESTS_MAX: Final = 3
+"""Requests under way at once: two that wait for news, so that one is left when the other is answered, and one that ends a wait."""
 _OFFSET_OUT_OF_RANGE: Final = 1
 _HEADER_VERSION: Final = 1
 _encode = ENCODE_REQUEST[VERSION]
@@ -70,7 +70,7 @@ _decode = DECODE_RESPONSE[VERSION]
 
 
 class Fetcher:
-    """What this node copies from one other."""
+    """Copies all partitions that one other node leads."""
 
     def __init__(
         self,
@@ -92,24 +92,24 @@ class Fetcher:
         self._to_forget: dict[TopicIdPartition, None] = {}
         self._unsettled: set[Follower] = set()
         self._throttled: set[TopicIdPartition] = set()
-        """Those that wait for their share of a limited rate."""
+        """Partitions that wait for their share of a limited rate."""
         self._since: dict[TopicIdPartition, int] = {}
-        """The number of the question in which each was first asked for as it is here now: what answers an earlier one is of another copy, or of what was cut off."""
+        """The number of the request that first fetched the present copy of each. Responses to earlier ones are for another copy, or for truncated records."""
         self._woken = asyncio.Event()
         self._asked = 0
         self._identified: Identity | None = None
-        """As whom it asks; None while it does not."""
+        """This node's identity in the requests; None while nothing is fetched."""
         self._pending: deque[tuple[int, float]] = deque()
-        """Questions that are not answered, by their numbers, and when each has to be."""
+        """The numbers of requests without a response, and the deadline of each."""
         self._pumping = False
         self._ended: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.create_task(self._run())
         self.problem: str | None = None
-        """Why nothing comes; None when it does."""
+        """Why nothing can be copied; None if it can."""
 
     def add(self, follower: Follower) -> None:
-        """Copy this partition too."""
+        """Begin to copy a partition."""
         place = TopicIdPartition(follower.topic.topic_id, follower.index)
         self._followed[place] = follower
         self._since.pop(place, None)
@@ -118,11 +118,11 @@ class Fetcher:
         if follower.is_settled:
             self._ask(place)
         else:
-            # What it took as a leader, or from another one, must be there for good before it can be compared with this leader's.
+            # Records from an earlier role must be durable before they are compared with this leader's.
             self._unsettled.add(follower)
 
     def remove(self, follower: Follower) -> None:
-        """Copy it no more."""
+        """Stop copying a partition."""
         place = TopicIdPartition(follower.topic.topic_id, follower.index)
         if self._followed.get(place) is follower:
             del self._followed[place]
@@ -138,14 +138,14 @@ class Fetcher:
         return not self._followed
 
     async def stop(self) -> None:
-        """Copy nothing more."""
+        """Stop copying."""
         self._task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
         await self._link.aclose()
 
     def ask_again(self, follower: Follower) -> None:
-        """Say once more how far it is, if all that it has is there for good."""
+        """Fetch once more, if all records are durable."""
         if follower not in self._unsettled:
             self._ask_again(TopicIdPartition(follower.topic.topic_id, follower.index))
 
@@ -185,7 +185,7 @@ class Fetcher:
             seconds = min(seconds * 2, _RETRY_SECONDS_MAX)
 
     async def _copy(self) -> None:
-        """Ask and take, until something goes wrong."""
+        """Fetch until an error occurs."""
         while self.is_idle:
             self._woken.clear()
             await self._woken.wait()
@@ -208,32 +208,32 @@ class Fetcher:
         finally:
             self._identified = self._ended = None
             if ended.done():
-                # Whoever stops this does not ask why it ended.
+                # Mark the exception as retrieved.
                 ended.exception()
 
     async def _watch(self, ended: "asyncio.Future[None]") -> None:
-        """Until something went wrong, or a question was to be answered; LINK_LOST when it was not."""
+        """Wait for an error, or the deadline of the oldest request; LINK_LOST if it has no response by then."""
         now = self._loop.time()
         until = self._pending[0][1] if self._pending else now + _ANSWER_SECONDS
         if until <= now:
-            raise PenstockError(Reason.LINK_LOST, f"node {self._node_id} does not answer")
+            raise PenstockError(Reason.LINK_LOST, f"Node {self._node_id} does not answer")
         await asyncio.wait([ended], timeout=until - now)
 
     def _pump(self) -> None:
-        """Ask for what is to be asked, or for whatever comes."""
+        """Send a request, for new positions or to wait for news."""
         self._pumping = False
         identity = self._identified
         if identity is None:
             return
         if identity != self._identity():
-            self._end(PenstockError(Reason.LEADER_NOT_AVAILABLE, "this node has registered again"))
+            self._end(PenstockError(Reason.LEADER_NOT_AVAILABLE, "This node has registered again"))
             return
         pending = self._pending
-        if pending and (len(pending) >= _QUESTIONS_MAX or not (self._to_ask or self._to_forget)):
+        if pending and (len(pending) >= _REQUESTS_MAX or not (self._to_ask or self._to_forget)):
             return
         ended = self._ended
         try:
-            parts = _encode(self._question(identity))
+            parts = _encode(self._next_request(identity))
             self._link.ask(int(ApiKey.FETCH), VERSION, parts, partial(self._came, ended), partial(self._lost, ended))
         except PenstockError as error:
             self._end(error)
@@ -241,7 +241,7 @@ class Fetcher:
         pending.append((self._asked, self._loop.time() + WAIT_MS / 1000 + _ANSWER_SECONDS))
 
     def _came(self, ended: "asyncio.Future[None] | None", body: memoryview) -> None:
-        """An answer, good until this returns."""
+        """A response; its buffer is valid until this returns."""
         if ended is None or ended is not self._ended:
             return
         number, _ = self._pending.popleft()
@@ -249,12 +249,12 @@ class Fetcher:
             _, position = decode_response_header(body, 0, _HEADER_VERSION)
             self._answered(number, _decode(body, position))
         except ProtocolViolation as error:
-            self._end(PenstockError(Reason.LINK_LOST, f"node {self._node_id} sent an invalid response: {error}"))
+            self._end(PenstockError(Reason.LINK_LOST, f"Node {self._node_id} sent an invalid response: {error}"))
             return
-        except Exception as error:  # noqa: BLE001 - whoever watches over the copying deals with it
+        except Exception as error:  # noqa: BLE001 - the loop handles it
             self._end(error)
             return
-        # Behind the end of this turn, at which what came is written: the question then says that it is here.
+        # After the end of this turn, when the records are written, so that the request acknowledges them.
         self._wake()
 
     def _lost(self, ended: "asyncio.Future[None] | None", error: PenstockError) -> None:
@@ -268,7 +268,7 @@ class Fetcher:
     def _answered(self, number: int, response: FetchResponse) -> None:
         if response.error_code:
             raise PenstockError(
-                Reason.LEADER_NOT_AVAILABLE, f"node {self._node_id} returned error {response.error_code}"
+                Reason.LEADER_NOT_AVAILABLE, f"Node {self._node_id} returned error {response.error_code}"
             )
         if self.problem is not None:
             logger.info("copying from node %d continues", self._node_id)
@@ -277,7 +277,7 @@ class Fetcher:
             for answer in topic.partitions:
                 self._take(number, topic.topic_id, answer)
 
-    def _question(self, identity: Identity) -> FetchRequest:
+    def _next_request(self, identity: Identity) -> FetchRequest:
         asked, self._to_ask = self._to_ask, {}
         forgotten, self._to_forget = self._to_forget, {}
         request = self._request(identity, [place for place in asked if self._may_ask(place)], list(forgotten))
@@ -285,7 +285,7 @@ class Fetcher:
         return request
 
     def _may_ask(self, place: TopicIdPartition) -> bool:
-        """Whether it is here, and all that it has is for good: its question says so. Since it was to be asked for, more may have come."""
+        """Whether the partition is still copied, all its records are durable, and its rate allows it."""
         follower = self._followed.get(place)
         if follower is None:
             return False
@@ -320,7 +320,7 @@ class Fetcher:
                     log_start_offset=follower.log.start_offset,
                     partition_max_bytes=self._receiving.bytes_max(follower),
                     replica_directory_id=encode_known_epoch(self._known_epoch(follower)),
-                    # So that it hears at once, though there may be nothing to tell.
+                    # Without one, the leader responds at once.
                     high_watermark=follower.high_watermark if follower.has_heard else NO_OFFSET,
                 )
             )
@@ -341,20 +341,20 @@ class Fetcher:
         )
 
     def _known_epoch(self, follower: Follower) -> int:
-        """So that the leader does not take an observer for a replica, nor a copy that is gone for the one that came after it."""
+        """With this, the leader can distinguish observers from replicas, and earlier copies from later ones."""
         return OBSERVES if follower.is_observer else self._partition_epoch(follower.topic, follower.index)
 
-    # Answers.
+    # Responses.
 
     def _take(self, number: int, topic_id: bytes, answer: FetchResponsePartition) -> None:
-        place = TopicIdPartition(_uuid(topic_id), answer.partition_index)
+        place = TopicIdPartition(UUID(bytes=bytes(topic_id)), answer.partition_index)
         follower = self._followed.get(place)
         if follower is None or follower.gone:
             return
         since = self._since.get(place)
         if since is None or number < since:
             if since is not None:
-                # Its leader takes it for told.
+                # The leader assumes that these records were received.
                 self._ask(place)
             return
         try:
@@ -366,7 +366,7 @@ class Fetcher:
                 return
             if answer.diverging_epoch is not None and answer.diverging_epoch.end_offset >= 0:
                 if follower.diverged(answer.diverging_epoch.epoch, answer.diverging_epoch.end_offset):
-                    self._ask_anew(place)
+                    self._fetch_from_changed_end(place)
                 return
             start_before = follower.log.start_offset
             follower.take(answer.records or b"", answer.high_watermark, answer.log_start_offset)
@@ -377,30 +377,27 @@ class Fetcher:
             self._later(place)
             return
         if answer.records or follower.log.start_offset > start_before:
-            # Whoever had records deleted waits for this one to say so.
+            # After a deletion too: a client may wait for its acknowledgement.
             if follower.is_settled:
                 self._ask(place)
             else:
                 self._unsettled.add(follower)
 
     def _out_of_range(self, place: TopicIdPartition, follower: Follower, leader_start: int) -> None:
-        if leader_start > follower.log.next_offset:
+        # An observer may have been asked to begin after the end of the leader's log.
+        if leader_start > follower.log.next_offset or follower.is_observer:
             follower.start_over(leader_start)
-            self._ask_anew(place)
-        elif follower.is_observer:
-            # It was to begin behind the leader's end, which is then not what it was.
-            follower.start_over(leader_start)
-            self._ask_anew(place)
+            self._fetch_from_changed_end(place)
         else:
             self._later(place)
 
-    def _ask_anew(self, place: TopicIdPartition) -> None:
-        """Its log ends earlier, or elsewhere, than it said: what answers that does not fit any more."""
+    def _fetch_from_changed_end(self, place: TopicIdPartition) -> None:
+        """The end of the log has changed, so responses to earlier requests must be ignored."""
         self._since.pop(place, None)
         self._ask(place)
 
     def _later(self, place: TopicIdPartition) -> None:
-        """Ask again in a moment; by then the records may say that somebody else leads."""
+        """Fetch again in a moment; by then, another leader may be known."""
         asyncio.get_running_loop().call_later(_REFUSED_SECONDS, self._ask_again, place)
 
     def _unthrottle(self, place: TopicIdPartition) -> None:
@@ -412,12 +409,8 @@ class Fetcher:
             self._ask(place)
 
 
-def _uuid(topic_id: bytes) -> UUID:
-    return UUID(bytes=bytes(topic_id))
-
-
 class Fetching:
-    """All that this node copies."""
+    """Copies all partitions that this node follows."""
 
     def __init__(self, broker: Broker, identity: Callable[[], Identity]) -> None:
         self._broker = broker
@@ -427,12 +420,12 @@ class Fetching:
         self._receiving = Receiving(broker.node_id, broker.cluster.replicas, broker.topics, broker.clock)
         self._fetchers: dict[NodeId, Fetcher] = {}
         self._outside: dict[Follower, None] = {}
-        """Replicas here that are not in sync."""
+        """Replicas on this node that are not in sync."""
         self._has_outside = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Copy what is followed now, and what will be."""
+        """Begin to copy all partitions that are followed, now and later."""
         self._broker.topics.on_partition.append(self._record_changed)
         self._task = asyncio.create_task(self._remind())
         replicas = self._cluster.replicas
@@ -442,7 +435,7 @@ class Fetching:
             self._follow(follower)
 
     async def stop(self) -> None:
-        """Copy nothing more."""
+        """Stop copying."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -452,7 +445,7 @@ class Fetching:
             await fetcher.stop()
 
     def problems(self) -> dict[NodeId, str]:
-        """From which nodes nothing comes, and why."""
+        """The nodes from which nothing can be copied, and why."""
         return {node: fetcher.problem for node, fetcher in self._fetchers.items() if fetcher.problem is not None}
 
     def _follow(self, follower: Follower) -> None:
@@ -473,7 +466,7 @@ class Fetching:
         if fetcher is not None:
             fetcher.remove(follower)
 
-    # Who is not in sync.
+    # Replicas that are not in sync.
 
     def _record_changed(self, topic: Topic, index: int) -> None:
         follower = self._cluster.replicas.follower(TopicIdPartition(topic.topic_id, index))

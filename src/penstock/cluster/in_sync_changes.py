@@ -1,10 +1,11 @@
-"""Has changes of in-sync sets agreed on: each by one compare-and-set that names the partition's epoch, this leader's incarnation and the joiners'.
+"""Writes changes of in-sync sets to the metadata store, each by a compare-and-set on the partition's epoch and the epochs of the nodes concerned.
 
-A leader that was replaced, or has a new incarnation, finds its compares failed. When an answer is lost, nobody knows whether the set was changed, or will be: those who
-were to join count as members until the same question was answered. One change at a time for a partition; many partitions at the same time.
+So the changes of a leader that was replaced, or has registered again, fail. If an answer is lost, it is unknown whether the set was changed,
+or will be: joining nodes then count as members until a retry is answered. Each partition has one change at a time, many partitions
+have one at the same time.
 
-A node that is named to lead a partition and cannot open its log takes itself out in the same way, and leaves it without a leader for the controller to name
-another, if any that is in sync is up. Otherwise it stays: what it has may be all that there is.
+A node that was elected but cannot open its log gives up the leadership in the same way, and the controller elects another one, if an
+in-sync replica is up. Otherwise the node remains the leader, since it may have the only copy.
 """
 
 import asyncio
@@ -27,15 +28,15 @@ from penstock.metadata.port import Compare, Put, SharedStore
 logger = logging.getLogger("penstock.cluster")
 
 _LOOK_SECONDS: Final = 0.5
-"""How often followers are looked through for those that fall behind."""
+"""How often followers are checked for lag."""
 _AT_ONCE: Final = 1024
-"""Changes under way; those of one moment go to the store together."""
+"""Changes under way at once; simultaneous ones share transactions."""
 _RETRY_SECONDS: Final = 0.2
 _PARTITIONS_PER_TURN: Final = 500
 
 
 class InSyncChanges:
-    """The changes that the leaders of this node want."""
+    """The changes of partitions that this node leads."""
 
     def __init__(self, broker: Broker, store: SharedStore) -> None:
         self._broker = broker
@@ -48,15 +49,15 @@ class InSyncChanges:
         self._giving_up: set[TopicIdPartition] = set()
         self._looking: asyncio.Task[None] | None = None
         self.heard_ms: Final[dict[int, int]] = {}
-        """When each node last asked for anything, in monotonic time."""
+        """The monotonic time of each node's last fetch."""
         self.problem: str | None = None
-        """Why changes wait; None when they do not."""
+        """Why changes have to wait; None if they do not."""
 
     def _heard_ms(self, node: int) -> int:
         return self.heard_ms.get(node, 0)
 
     def start(self) -> None:
-        """Look after everything that is led here."""
+        """Begin to check followers."""
         self._looking = asyncio.create_task(self._look())
 
     async def stop(self) -> None:
@@ -70,7 +71,7 @@ class InSyncChanges:
         await self._puts.stop()
 
     def consider(self, partition: Partition) -> None:
-        """A follower has told how far it is: perhaps it can join."""
+        """A follower has made progress, so it may be able to join."""
         in_sync = partition.in_sync
         if in_sync.is_changing or partition.gone:
             return
@@ -84,8 +85,8 @@ class InSyncChanges:
         )
         if change is not None:
             in_sync.begin(change)
-            # What joins counts from now on, and what leaves does until it is agreed: nothing more is committed by this alone.
-            # It is for the record as it is in this moment: another one may have other replicas.
+            # Joining nodes count from now on, and leaving ones until the change is agreed, so nothing more is committed yet.
+            # The change is for the current record; a later one may have other replicas.
             epoch = self._broker.topics.partition_epoch(partition.topic, partition.index)
             self._run(self._change(partition, in_sync, change, epoch))
 
@@ -107,9 +108,9 @@ class InSyncChanges:
 
     async def _change(self, partition: Partition, in_sync: InSync, change: InSyncChange, epoch: int) -> None:
         async with self._room:
-            # A transaction that was not answered may still happen, as long as the record is what it compares with. So the same is
-            # asked again until it is answered: either way the earlier one cannot happen any more.
-            while not await self._is_settled(partition, change, epoch):  # noqa: ASYNC110 - it is the store that is asked again
+            # A transaction without an answer may still be carried out as long as its compares hold. So the same one is repeated
+            # until it is answered: after that, the earlier one can no longer succeed.
+            while not await self._is_settled(partition, change, epoch):  # noqa: ASYNC110 - the store is asked again
                 await asyncio.sleep(_RETRY_SECONDS)
             in_sync.settle()
         if not partition.gone:
@@ -130,7 +131,7 @@ class InSyncChanges:
         return is_settled
 
     async def _write(self, partition: Partition, change: InSyncChange, epoch: int) -> bool:
-        """Whether it is known what is agreed now, and the image has it."""
+        """Whether the agreed set is known now, and this node has it."""
         topic, index = partition.topic, partition.index
         record = self._broker.topics.partition(topic, index)
         if record.leader_epoch != partition.leader_epoch:
@@ -148,23 +149,23 @@ class InSyncChanges:
         ]
         if not self._cluster.rules.compare_and_set:
             compares = []
-        # When this returns, the image has the new record, and through it the partition.
+        # When this returns, the topics in memory have the new record, and so does the partition.
         if await self._puts.put(compares, Put(key, encode(wanted))):
             logger.info("%s/%d: the in-sync replicas are now %s", topic.name, index, [node for node, _ in wanted.isr])
             return True
-        # Somebody's incarnation was over, so that this change can never happen; or the record is another by now, perhaps by an earlier sending of this
-        # very change whose answer was lost. Then whoever joined is a member, and counts until the image says so.
+        # Either a node's epoch has changed, so that this change can never be made. Or the record has changed, perhaps by an earlier attempt of this
+        # change whose answer was lost: then the joined nodes are members, and count until this node receives the record.
         entry = await self._store.get(key)
         return entry is None or entry.mod_revision == epoch
 
-    # What cannot be led.
+    # Giving up leaderships.
 
     async def _give_up(self, place: TopicIdPartition) -> None:
         async with self._room:
             try:
                 await self._try_to_give_up(place)
             except PenstockError as error:
-                # The next look tries again, unless it was done after all.
+                # The next check tries again, unless this attempt was carried out after all.
                 if self.problem is None:
                     where = place.partition, place.topic_id
                     logger.warning(

@@ -1,7 +1,7 @@
-"""The controller makes the internal topics: with all their replicas once there are nodes enough, and with fewer when no more nodes come for a while.
+"""Creates the internal topics, a task of the controller: with all replicas if there are enough nodes, with fewer if no more nodes come for a while.
 
-Those that belong together (``core/coordinators/``) get the same replicas, partition by partition, so that one node can lead them. What was made with fewer
-replicas grows when more nodes come (``core/cluster/moves.py``).
+Co-led partitions (``core/coordinators/``) get the same replicas, so that one node can lead them. Topics with fewer replicas get more when
+nodes are added (``core/cluster/moves.py``).
 """
 
 import logging
@@ -16,11 +16,11 @@ from penstock.types import NodeId
 logger = logging.getLogger("penstock.cluster")
 
 PATIENCE_MS: Final = 5_000
-"""So long after the last node came it is waited for the next one. Nodes that are started together come within less."""
+"""How long to wait for another node after the last one came. Nodes that are started at the same time need less."""
 
 
 class InternalTopics:
-    """A chore of the controller."""
+    """A task of the controller."""
 
     def __init__(self, broker: Broker, patience_ms: int = PATIENCE_MS) -> None:
         self._broker = broker
@@ -30,7 +30,7 @@ class InternalTopics:
         self._changed_ms = 0
 
     async def make(self) -> float | None:
-        """Make what is missing, if it can be; else in how many seconds to look again."""
+        """Create the missing topics if possible; otherwise returns the seconds until the next attempt."""
         topics = self._broker.topics
         if all(family.topic.name in topics for family in self._broker.families):
             return None
@@ -50,7 +50,7 @@ class InternalTopics:
         return None
 
     def _wait_ms(self) -> int:
-        """How long more nodes are waited for; 0 when there are enough, or it was long enough."""
+        """How long to wait for more nodes; 0 if there are enough, or the wait is over."""
         if len(self._nodes.racks()) >= self._broker.topics.settings.replication_factor:
             return 0
         now_ms = self._broker.clock.monotonic_ms()
@@ -69,7 +69,7 @@ class InternalTopics:
             return
         replicas = {index: target_of(record) for index, record in enumerate(topics.partitions(offsets))}
         if not all(NodeId(node) in self._nodes.nodes for nodes in replicas.values() for node in nodes):
-            # They can be made only where the others are, and one of these nodes is down.
+            # They must be on the same nodes, and one of these is down.
             return
         for name in GROUP_STATE_TOPICS:
             if name not in topics:

@@ -1,11 +1,11 @@
-"""The way of a broker that was alone into a cluster: its data directory becomes the first node's, and its metadata the cluster's.
+"""Turns a broker that was alone into the first node of a new cluster: its metadata becomes the cluster's.
 
-It happens once, when the cluster is new: before anybody has made anything there. What is in ``metadata.sqlite`` is written to the
-shared store, topics last, so that nobody sees one without its partitions; then the file is renamed, and is a backup from there on. A crash in
-between is no harm: the next start finds the file and goes on, and what is there already stays as it is.
+This is possible once, while nothing has been created in the cluster yet. The entries of ``metadata.sqlite`` are written to the shared
+store, topics last, so that no node sees a topic without its partitions. Then the file is renamed and serves as a backup. After a crash,
+the next start continues, and leaves the entries that exist already unchanged.
 
-``import``: the id of the directory that the cluster began with. It is made once, by compare-and-set: of two that come at once, one is refused, and
-nothing of its directory was touched.
+``import``: the id of the directory with which the cluster began, created by compare-and-set. If two brokers try at the same time, one is
+refused, and its directory stays unchanged.
 """
 
 import logging
@@ -27,11 +27,11 @@ logger = logging.getLogger("penstock.cluster")
 MIGRATED: Final = ".migrated"
 _OWNER_KEY: Final = "import"
 _OF_A_NEW_CLUSTER: Final = (NODES_PREFIX, DIRECTORIES_PREFIX, CONTROLLER_KEY, CLUSTER_KEY)
-"""What nodes that came a moment earlier may have written."""
+"""Entries that other new nodes may have written already."""
 
 
 async def import_alone(store: SharedStore, disk: Disk, path: str, node_id: NodeId, directory: UUID) -> int:
-    """Bring what lies in ``path`` into the store, if it is there; returns how many entries. INVALID_CONFIG when the cluster has begun otherwise."""
+    """Write the entries of the file ``path``, if it exists, to the store; returns their number. INVALID_CONFIG if the cluster is not new."""
     if not disk.exists(path):
         return 0
     alone = await SqliteStore.open(path)
@@ -52,7 +52,7 @@ async def import_alone(store: SharedStore, disk: Disk, path: str, node_id: NodeI
 
 
 async def _claim(store: SharedStore, path: str, node_id: NodeId, directory: UUID) -> None:
-    """Be the one directory whose metadata this cluster begins with."""
+    """Claim the import for this directory."""
     owner = await store.get(_OWNER_KEY)
     if owner is None:
         if not await _is_new(store):
@@ -60,13 +60,13 @@ async def _claim(store: SharedStore, path: str, node_id: NodeId, directory: UUID
         claim = [Put(_OWNER_KEY, directory.hex.encode()), put_directory(node_id, directory)]
         await store.txn([Compare(_OWNER_KEY, create_revision=0)], claim)
         owner = await store.get(_OWNER_KEY)
-    # Somebody may have begun between the look and the claim.
+    # Another node may have created something between the check and the claim.
     if owner is None or owner.value != directory.hex.encode() or not await _is_new(store, owner.create_revision):
         raise _not_the_first(path)
 
 
 async def _is_new(store: SharedStore, revision: int | None = None) -> bool:
-    """Whether nobody has made anything there, or had when ``revision`` was."""
+    """Whether nothing has been created in the cluster, or had been at ``revision``."""
     return all(
         entry.key.startswith(_OF_A_NEW_CLUSTER) or (revision is not None and entry.create_revision >= revision)
         for entry in (await store.range("")).entries
@@ -81,7 +81,7 @@ def _not_the_first(path: str) -> PenstockError:
 
 
 async def _write(store: SharedStore, entries: list[Entry]) -> None:
-    """Write what is not there yet: what an earlier try has written may have been changed since, by a node that is up already."""
+    """Write the entries that do not exist yet. Those from an earlier attempt may have been changed since by another node."""
     at_once = min(store.operations_max, max(1, len(entries)))
     for first in range(0, len(entries), at_once):
         batch = entries[first : first + at_once]

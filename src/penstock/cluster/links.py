@@ -1,8 +1,8 @@
 """Connections from this node to others: Kafka's protocol on the peer listener, after both sides have proved that they belong to the cluster.
 
-A link connects when it is first used and again after it was lost. Answers are known by their numbers. A request that was sent and not answered
-when the connection broke may have been carried out: it fails with LINK_LOST, and the caller decides. One that could not be sent fails with
-LEADER_NOT_AVAILABLE: it certainly was not.
+A link connects when it is first used, and again after the connection was lost. Responses are matched by correlation id. If the connection
+is lost before a response, the request may have been carried out: it fails with LINK_LOST, and the caller decides whether to repeat it. A
+request that could not be sent fails with LEADER_NOT_AVAILABLE.
 """
 
 import asyncio
@@ -38,13 +38,13 @@ from penstock.wire.peers import (
 CONNECT_SECONDS: Final = 3.0
 _RESPONSE_BYTES_MAX: Final = REQUEST_BYTES_MAX + 64 * 1024 * 1024
 _NUMBER_BYTES: Final = 4
-"""An answer's header, where it has no more than its number."""
+"""A response header with nothing but the correlation id."""
 
 A = TypeVar("A", bound=msgspec.Struct)
 
 
 class Identity(NamedTuple):
-    """Who this node is, in its present incarnation."""
+    """How this node identifies itself to others."""
 
     node_id: NodeId
     epoch: int
@@ -53,14 +53,14 @@ class Identity(NamedTuple):
 
 class _PendingCall(NamedTuple):
     answered: Callable[[memoryview], None]
-    """Told the whole answer with its header, which is good until this returns; ProtocolViolation when it cannot be read."""
+    """Receives the whole response with its header, in a buffer that is valid until this returns. ProtocolViolation if it cannot be decoded."""
     failed: Callable[[PenstockError], None]
     stays: bool
-    """Whether more answers may follow, until :meth:`Link.release`."""
+    """Whether more responses may follow, until :meth:`Link.release`."""
 
 
 class _Wire(asyncio.BufferedProtocol):
-    """The bytes of one connection: answers are handed on as they come, from the buffer into which they were read."""
+    """One connection. Responses are passed on as they arrive, in the buffer into which they were read."""
 
     def __init__(self, link: "Link", buffers: BufferPool) -> None:
         self._link = link
@@ -69,28 +69,28 @@ class _Wire(asyncio.BufferedProtocol):
         self.gone: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The other node took the connection."""
+        """The other node accepted the connection."""
         # uvloop's transports are not subclasses of asyncio's.
         self.transport = cast(asyncio.Transport, transport)
         send_at_once(self.transport)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """It is no more."""
+        """The connection is closed."""
         if not self.gone.done():
             self.gone.set_result(None)
         self._frames.close()
         self._link.wire_lost(self, str(error or "") or "the other node closed it")
 
     def eof_received(self) -> bool:
-        """The other side says nothing more, so nothing more is asked."""
+        """The other node has closed its side: close this one too."""
         return False
 
     def get_buffer(self, _: int) -> memoryview:
-        """Where the next bytes go."""
+        """The buffer for the next bytes."""
         return self._frames.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """The next bytes are there."""
+        """The next bytes have arrived."""
         frames, link = self._frames, self._link
         frames.received(nbytes)
         try:
@@ -105,7 +105,7 @@ class _Wire(asyncio.BufferedProtocol):
 
 
 class Link:
-    """One connection to one node. Not for use by several tasks in an order that matters, but by several tasks."""
+    """One connection to one node. Several tasks may use it, if the order of their requests does not matter."""
 
     def __init__(
         self, node_id: NodeId, nodes: ClusterImage, entropy: Entropy, buffers: BufferPool | None = None
@@ -122,34 +122,34 @@ class Link:
         self._waiting: dict[int, _PendingCall] = {}
         self._correlation_id = 0
         self.connections = 0
-        """How often it has connected: whoever keeps state with the other side begins anew when it changes."""
+        """How often it has connected."""
 
     @property
     def is_connected(self) -> bool:
-        """Whether it was, when something was last heard."""
+        """Whether it is connected, as far as is known."""
         return self._wire is not None
 
     def is_ready(self, identity: Identity) -> bool:
-        """Whether it is connected as this one, and both sides know each other."""
+        """Whether it is connected and authenticated with this identity."""
         return self._is_known and identity == self._identity
 
     async def call(
         self, identity: Identity, key: ApiKey, version: int, request: msgspec.Struct, answer: type[A], seconds: float
     ) -> A:
-        """Send and wait for the answer, at most so long."""
+        """Send a request and wait for the response."""
         try:
             async with asyncio.timeout(seconds):
                 await self.connect(identity)
                 found = await self.post(key, version, request)
         except TimeoutError:
-            # What is asked here is answered at once, or never.
+            # These requests are answered at once, or never.
             self.close()
-            raise PenstockError(Reason.LINK_LOST, f"node {self.node_id} did not answer within {seconds:g} s") from None
+            raise PenstockError(Reason.LINK_LOST, f"Node {self.node_id} did not answer within {seconds:g} s") from None
         assert isinstance(found, answer)
         return found
 
     def post(self, key: ApiKey, version: int, request: msgspec.Struct) -> "asyncio.Future[Any]":
-        """Send, on a link that is connected; the future has the answer."""
+        """Send a request on a connected link; the future gets the response."""
         api = API[key]
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.ask(
@@ -162,7 +162,7 @@ class Link:
         return future
 
     def post_peer(self, key: PeerApi, parts: list[Buffer]) -> "asyncio.Future[memoryview]":
-        """The same for what only nodes say to each other; the future has the bytes of the answer."""
+        """The same for requests that only nodes use; the future gets the bytes of the response."""
         future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
         self.ask(int(key), VERSION, parts, partial(_copy_into, future), partial(_fail, future))
         return future
@@ -177,25 +177,25 @@ class Link:
         *,
         stays: bool = False,
     ) -> int:
-        """Send, on a link that is connected; ``answered`` is called with the answer and its header as soon as it came, or ``failed``.
+        """Send a request on a connected link; calls ``answered`` with the response and its header, or ``failed``.
 
-        The number of the request is returned. With ``stays`` it may have any number of answers, until it is released.
+        Returns the number of the request. With ``stays`` it may have any number of responses, until it is released.
         """
         wire = self._wire
         if wire is None or wire.transport is None:
-            raise PenstockError(Reason.LEADER_NOT_AVAILABLE, f"node {self.node_id} is not connected")
+            raise PenstockError(Reason.LEADER_NOT_AVAILABLE, f"Node {self.node_id} is not connected")
         number = self._correlation_id = (self._correlation_id + 1) & 0x7FFFFFFF
         self._waiting[number] = _PendingCall(answered, failed, stays)
         self._send(wire.transport, key, version, number, parts)
         return number
 
     def tell(self, key: int, version: int, parts: list[Buffer]) -> None:
-        """Send what has no answer; nothing happens on a link that is not connected."""
+        """Send a message without a response; does nothing if the link is not connected."""
         if self._wire is not None and self._wire.transport is not None:
             self._send(self._wire.transport, key, version, 0, parts)
 
     def release(self, number: int) -> None:
-        """The last answer to a request with several came."""
+        """The last response to a request has arrived."""
         self._waiting.pop(number, None)
 
     @staticmethod
@@ -207,7 +207,7 @@ class Link:
             transport.writelines(framed)
 
     async def connect(self, identity: Identity) -> None:
-        """Be connected as this one; LEADER_NOT_AVAILABLE when the node cannot be reached."""
+        """Connect with this identity, unless connected already; LEADER_NOT_AVAILABLE if the node cannot be reached."""
         if self._wire is not None and identity == self._identity:
             return
         async with self._connecting:
@@ -224,7 +224,7 @@ class Link:
             except (OSError, TimeoutError) as error:
                 raise PenstockError(
                     Reason.LEADER_NOT_AVAILABLE,
-                    f"node {self.node_id} cannot be reached at {address}: {str(error) or 'no response'}",
+                    f"Node {self.node_id} cannot be reached at {address}: {str(error) or 'no response'}",
                 ) from error
             self._identity = identity
             if not wire.gone.done():
@@ -238,7 +238,7 @@ class Link:
                 self.close()
                 raise PenstockError(
                     Reason.LEADER_NOT_AVAILABLE,
-                    f"node {self.node_id} accepts connections at {address}, but does not respond",
+                    f"Node {self.node_id} accepts connections at {address}, but does not respond",
                 ) from None
             except BaseException:
                 self.close()
@@ -250,7 +250,7 @@ class Link:
         if not is_proof(server_proof(identity.secret, hello, challenge.nonce), challenge.proof):
             raise PenstockError(
                 Reason.CLUSTER_AUTHORIZATION_FAILED,
-                f"the process at the address of node {self.node_id} does not belong to this cluster",
+                f"The process at the address of node {self.node_id} does not belong to this cluster",
             )
         await self._sasl(msgspec.json.encode(Proof(client_proof(identity.secret, hello, challenge.nonce))))
 
@@ -260,28 +260,28 @@ class Link:
         if answer.error_code:
             raise PenstockError(
                 Reason.CLUSTER_AUTHORIZATION_FAILED,
-                f"node {self.node_id} refused the connection: {answer.error_message}",
+                f"Node {self.node_id} refused the connection: {answer.error_message}",
             )
         return bytes(answer.auth_bytes)
 
-    # What the wire tells.
+    # Called by the connection.
 
     def uses(self, wire: _Wire) -> bool:
-        """Whether this is the connection by now."""
+        """Whether this is still the link's connection."""
         return self._wire is wire
 
     def came(self, body: memoryview) -> None:
-        """An answer; ProtocolViolation when it is none."""
+        """A response has arrived; ProtocolViolation if there is no request for it."""
         number, _ = decode_response_header(body, 0, 0)
         waiting = self._waiting.get(number)
         if waiting is None:
-            raise ProtocolViolation(f"a response arrived without a request: {number}")
+            raise ProtocolViolation(f"A response arrived without a request: {number}")
         if not waiting.stays:
             del self._waiting[number]
         waiting.answered(body)
 
     def wire_lost(self, wire: _Wire, why: str) -> None:
-        """A connection is no more, or good for nothing."""
+        """The connection was lost, or is unusable."""
         if self._wire is wire:
             self._lose(why)
 
@@ -295,16 +295,16 @@ class Link:
             each.failed(PenstockError(Reason.LINK_LOST, f"the connection to node {self.node_id} was lost: {why}"))
 
     async def lost(self) -> None:
-        """Return when it is not connected, or not any more."""
+        """Return once the link is not connected."""
         if self._wire is not None:
             await asyncio.wait([self._wire.gone])
 
     def close(self) -> None:
-        """Let go; whoever waits is told. The next call connects again."""
+        """Close the connection; waiting requests fail. The next call connects again."""
         self._lose("this node closed it")
 
     async def aclose(self) -> None:
-        """The same, and wait until all is let go."""
+        """Close the connection, and wait until it is closed."""
         wire = self._wire
         self.close()
         if wire is not None:
@@ -312,7 +312,7 @@ class Link:
 
 
 def _decode_into(future: "asyncio.Future[Any]", api: Api, version: int, body: memoryview) -> None:
-    # A copy: it is looked at later.
+    # A copy, since it is read later.
     kept = memoryview(bytes(body))
     _, position = decode_response_header(kept, 0, api.response_header_version(version))
     message = api.decode_response(kept, position, version)
@@ -328,5 +328,5 @@ def _copy_into(future: "asyncio.Future[memoryview]", body: memoryview) -> None:
 def _fail(future: "asyncio.Future[Any]", error: PenstockError) -> None:
     if not future.done():
         future.set_exception(error)
-        # Whoever asked may be gone; that is no mistake.
+        # Mark it as retrieved, since the caller may be gone.
         future.exception()

@@ -1,4 +1,4 @@
-"""One node of a cluster, put together: what ``server.py`` starts beside the broker, and stops before it."""
+"""The parts of a node that connect its broker to the cluster. ``server.py`` starts them after the broker, and stops them before it."""
 
 import asyncio
 import socket
@@ -13,7 +13,7 @@ from penstock.cluster.fetching import Fetching
 from penstock.cluster.in_sync_changes import InSyncChanges
 from penstock.cluster.internal_topics import InternalTopics
 from penstock.cluster.links import Identity
-from penstock.cluster.membership import Membership
+from penstock.cluster.registration import Registration
 from penstock.cluster.remote import RemotePeers
 from penstock.cluster.router import OperationRouter
 from penstock.cluster.watching import Watching
@@ -28,7 +28,7 @@ _HANDOVER_LOOK_SECONDS: Final = 0.02
 
 
 class NodeRunner:
-    """``start`` returns once the node is registered; it leads when it is named."""
+    """``start`` returns once the node is registered, so that it can be elected."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class NodeRunner:
         directory: UUID,
         listeners: Mapping[str, Address],
     ) -> None:
-        """``listeners`` is what other nodes and clients are told to connect to; ``peer`` must be among them."""
+        """``listeners`` are the addresses to which other nodes and clients connect; one must be ``peer``."""
         self._broker = broker
         self._cluster: Final = broker.cluster
         settings = broker.settings.cluster
@@ -54,7 +54,7 @@ class NodeRunner:
             version=__version__,
             started_ms=broker.clock.now_ms(),
         )
-        self.membership: Final = Membership(
+        self.registration: Final = Registration(
             store,
             broker.node_id,
             record,
@@ -66,15 +66,15 @@ class NodeRunner:
         self.peers: Final = PeerGateway(broker, turn, secret, self.changes.consider, self.changes.heard_ms)
         self.fetching: Final = Fetching(broker, self._identity)
         self.remote: Final = RemotePeers(broker, self._identity)
-        self.router: Final = OperationRouter(broker, self._identity, lambda: self.membership.problem)
-        self.controller: Final = Controller(broker, store, self.membership)
+        self.router: Final = OperationRouter(broker, self._identity, lambda: self.registration.problem)
+        self.controller: Final = Controller(broker, store, self.registration)
         self.watching: Final = Watching(broker, store, self._identity)
         self.controller.chores.append(InternalTopics(broker).make)
-        # The metadata store may be away when producers ask for ids.
+        # In advance, since the metadata store may be unavailable when producers need ids.
         self._cluster.replicas.on_lead.append(lambda _: broker.prepare_ids())
 
     def _identity(self) -> Identity:
-        return Identity(self._broker.node_id, self.membership.epoch, self._secret)
+        return Identity(self._broker.node_id, self.registration.epoch, self._secret)
 
     def _registered(self, epoch: int) -> None:
         self._cluster.replicas.registered(epoch)
@@ -82,9 +82,9 @@ class NodeRunner:
             self._broker.prepare_ids()
 
     async def start(self, peer_listener: socket.socket) -> None:
-        """Listen for other nodes, register, copy what is to be copied, and stand for election."""
+        """Listen for other nodes, register, and begin to copy, to watch other nodes, and to be a candidate for controller."""
         await self.peers.start(peer_listener)
-        await self.membership.start()
+        await self.registration.start()
         self.fetching.start()
         self.remote.start()
         self.router.start()
@@ -93,12 +93,12 @@ class NodeRunner:
         self.watching.start()
 
     async def hand_over(self) -> None:
-        """Let others lead what this node leads, as far as they can, before it stops."""
-        if not await self.membership.announce_stop():
+        """Before this node stops, wait until other nodes lead its partitions, as far as they can."""
+        if not await self.registration.announce_stop():
             return
         try:
             async with asyncio.timeout(self._handover_seconds):
-                while any(self._can_move(*place) for place in self._led()):  # noqa: ASYNC110 - records tell, not events
+                while any(self._can_move(*place) for place in self._led()):  # noqa: ASYNC110 - there is no event for this
                     await asyncio.sleep(_HANDOVER_LOOK_SECONDS)
         except TimeoutError:
             return
@@ -107,7 +107,7 @@ class NodeRunner:
         return [(partition.topic.name, partition.index) for partition in self._cluster.replicas.leading()]
 
     def _can_move(self, topic: str, index: int) -> bool:
-        """Whether anybody else could lead it."""
+        """Whether another node could lead it."""
         found = self._broker.topics.get(topic)
         if found is None:
             return False
@@ -124,4 +124,4 @@ class NodeRunner:
         await self.router.stop()
         await self.remote.stop()
         await self.peers.stop()
-        await self.membership.leave()
+        await self.registration.leave()

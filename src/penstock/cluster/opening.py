@@ -1,4 +1,4 @@
-"""From settings to a place in a cluster: the shared store, the data directory as one of the cluster's, and what others are told of this node."""
+"""Opens a node of a cluster from its settings: the shared store, the data directory, and the addresses that other nodes use."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ _ANY_HOST = ("0.0.0.0", "::", "")  # noqa: S104 - what is bound is looked at, no
 
 
 class OpenedNode(NamedTuple):
-    """What a node of a cluster starts with."""
+    """The result of :func:`open_cluster`."""
 
     store: EtcdStore
     node: NodeFile
@@ -35,12 +35,12 @@ class OpenedNode(NamedTuple):
 async def open_cluster(
     settings: ClusterSettings, data_dir: DataDir, node: NodeFile, disk: Disk, clock: Clock, entropy: Entropy
 ) -> OpenedNode:
-    """Connect to etcd, agree with the other nodes who we all are, and bring a lone broker's metadata along if there is some.
+    """Connect to etcd, read or create the cluster's record, and import the metadata of a broker that was alone.
 
-    A directory is marked as the cluster's last of all: one that is refused can be used as before.
+    The directory is marked as belonging to the cluster last. If an earlier step fails, it can be used as before.
     """
     if node.cluster not in ("", settings.name):
-        # Before anything is written under a name that may be a slip of the pen.
+        # Checked before anything is written, since the name may be a typing error.
         raise PenstockError(
             Reason.INVALID_CONFIG,
             f"{data_dir.path} belongs to cluster {node.cluster}: start it with --cluster {node.cluster}, or use another --data-dir",
@@ -50,7 +50,7 @@ async def open_cluster(
         tls = read_tls(settings.etcd_ca, settings.etcd_cert, settings.etcd_key, uses_tls=uses_tls)
     except ValueError as error:
         raise PenstockError(Reason.INVALID_CONFIG, f"etcd: {error}") from None
-    # Each node begins with another member: what one of them loses is not everybody's.
+    # Each node prefers another member of etcd, so that the failure of one does not affect all nodes.
     first = node.node_id % len(addresses)
     store = await _connect(settings.name, addresses[first:] + addresses[:first], tls)
     try:
@@ -66,7 +66,7 @@ async def open_cluster(
 
 
 async def _connect(cluster: str, addresses: list[Address], tls: Tls | None) -> EtcdStore:
-    """Wait for an etcd that starts at the same time; what cannot heal by itself is an error at once."""
+    """Connect, and wait if etcd is starting at the same time. Permanent errors are raised at once."""
     deadline = asyncio.get_running_loop().time() + _CONNECT_SECONDS
     while True:
         try:
@@ -78,7 +78,7 @@ async def _connect(cluster: str, addresses: list[Address], tls: Tls | None) -> E
                 names = ", ".join(map(str, addresses))
                 raise PenstockError(
                     error.reason,
-                    f"no etcd answered at {names} in {_CONNECT_SECONDS:.0f} s; start it, or specify its address with --etcd HOST:PORT,... (docs/cluster.md)",
+                    f"No etcd answered at {names} in {_CONNECT_SECONDS:.0f} s; start it, or specify its address with --etcd HOST:PORT,... (docs/cluster.md)",
                 ) from error
             logger.warning("%s", error.text)
 
@@ -86,7 +86,7 @@ async def _connect(cluster: str, addresses: list[Address], tls: Tls | None) -> E
 def advertised(
     bound: Mapping[str, Address | None], advertise: str, advertised_kafka: Address | None
 ) -> dict[str, Address]:
-    """Where others are told that this node listens. INVALID_CONFIG when they could not find it."""
+    """The addresses at which other nodes reach this one. INVALID_CONFIG if they cannot."""
     found: dict[str, Address] = {}
     for name, address in bound.items():
         if address is None:
@@ -98,7 +98,7 @@ def advertised(
         if host in _ANY_HOST:
             raise PenstockError(
                 Reason.INVALID_CONFIG,
-                f"other nodes cannot connect to {address}: specify an address that they can reach with --advertise HOST",
+                f"Other nodes cannot connect to {address}: specify an address that they can reach with --advertise HOST",
             )
         found[name] = Address(host, address.port)
     return found

@@ -1,9 +1,9 @@
-"""Appending to partitions that other nodes lead, over links of its own: the real :class:`penstock.core.partitions.peers.Peers`.
+"""Calls to the leaders of partitions, on this node and others: the :class:`penstock.core.partitions.peers.Peers` of a cluster.
 
-Each partition has a line. What is handed in goes to the leader in that order, many on their way at once, once the leader has taken the first in
-its epoch: from then on it refuses all that comes after one that it refused, so nothing overtakes. What was refused without being done goes back to its place in
-the line, and is tried again for :data:`TRY_SECONDS` while the records name a new leader. What was sent and not answered is LINK_LOST, unless
-it can be asked twice.
+Each partition has a queue of calls, which are sent to the leader in order. Once the leader has accepted one in its epoch, many are sent
+without waiting for responses: if it refuses one, it refuses all later ones too, so the order is kept. A call that was refused without
+effect returns to its place in the queue, and is retried for :data:`TRY_SECONDS` while a new leader is elected. A call without a response
+fails with LINK_LOST, unless it can be repeated.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ from penstock.wire.peers import (
 )
 
 TRY_SECONDS: Final = 5.0
-"""About what it takes to notice that a node is dead, and to name another."""
+"""About what it takes to notice that a node is dead, and to elect another."""
 _AGAIN_SECONDS: Final = 0.05
 _ANSWER_SECONDS: Final = 30.0
-"""A leader whose followers are slow may take its time; one that is dead is known by its lease."""
+"""Long enough for a leader with slow followers. The death of a leader is noticed by its lease."""
 WAITING_BYTES_MAX: Final = 256 * MIB
-"""Of batches that are not answered."""
+"""Limit for batches without a response."""
 
 _NOT_DONE: Final = frozenset(
     {
@@ -51,21 +51,21 @@ _NOT_DONE: Final = frozenset(
         Reason.LEADER_NOT_AVAILABLE,
         Reason.FENCED_LEADER_EPOCH,
         Reason.UNKNOWN_LEADER_EPOCH,
-        # The other node has not heard of the topic yet; when it is gone, this node is told.
+        # The other node does not know the topic yet. If the topic is deleted, this node learns it too.
         Reason.UNKNOWN_TOPIC_ID,
         Reason.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
 
 Answered = Callable[[list[int] | PenstockError], None]
-_At = tuple[int, int]
+_Leadership = tuple[int, int]
 """A leader and its epoch."""
 
 
 class _LeaderCall:
-    """One thing to be done by a leader."""
+    """One call to a leader."""
 
-    __slots__ = ("_head", "api", "batch", "can_repeat", "done", "here", "number", "until")
+    __slots__ = ("api", "batch", "can_repeat", "done", "head", "here", "number", "until")
 
     def __init__(
         self,
@@ -80,46 +80,43 @@ class _LeaderCall:
         self.number: Final = number
         self.until: Final = until
         self.api: Final = api
-        self._head = head
+        self.head: Final = head
+        """Makes the head of the request to a leader of this epoch."""
         self.here: Final = here
-        """Does it where this node leads."""
+        """Executes the call if this node is the leader."""
         self.done: Final = done
         self.batch: Final = batch
         self.can_repeat: Final = api is not PeerApi.APPEND
-
-    def head(self, leader_epoch: int) -> Head:
-        """What is said to a leader of this epoch."""
-        return self._head(leader_epoch)
 
     def __lt__(self, other: "_LeaderCall") -> bool:
         return self.number < other.number
 
 
 class _LeaderQueue:
-    """What waits for one partition's leader, and what is with it."""
+    """The calls that wait to be sent to one partition's leader, and those that were sent."""
 
-    __slots__ = ("is_moving", "place", "problem", "sent", "taken_by", "timer", "waiting")
+    __slots__ = ("accepted_by", "is_sending", "place", "problem", "sent", "timer", "waiting")
 
     def __init__(self, place: TopicIdPartition) -> None:
         self.place: Final = place
         self.waiting: list[_LeaderCall] = []
         self.sent: set[_LeaderCall] = set()
-        self.taken_by: _At | None = None
-        """Who has taken something, and nobody has refused since."""
+        self.accepted_by: _Leadership | None = None
+        """The leader that accepted the last call; None after a refusal."""
         self.timer: asyncio.TimerHandle | None = None
         self.problem: PenstockError | None = None
-        self.is_moving = False
+        self.is_sending = False
 
 
 class RemotePeers:
-    """All lines of this node."""
+    """The queues of all partitions."""
 
     def __init__(self, broker: Broker, identity: Callable[[], Identity]) -> None:
         self._broker = broker
         self._cluster: Final = broker.cluster
         self._here: Final = LocalPeers(broker)
         self._identity = identity
-        self._lines: dict[TopicIdPartition, _LeaderQueue] = {}
+        self._queues: dict[TopicIdPartition, _LeaderQueue] = {}
         self._links: dict[NodeId, Link] = {}
         self._connecting: dict[NodeId, asyncio.Task[None]] = {}
         self._number = 0
@@ -127,35 +124,35 @@ class RemotePeers:
         self._stopped = False
 
     def start(self) -> None:
-        """Be the broker's way to other nodes."""
+        """Become the broker's ``peers``."""
         self._broker.peers = self
         self._cluster.nodes.on_changed.append(self._nodes_changed)
 
     async def stop(self) -> None:
-        """Whoever waits is told."""
+        """Stop, and answer all waiting calls."""
         self._stopped = True
         connecting = list(self._connecting.values())
         for task in connecting:
             task.cancel()
         await asyncio.gather(*connecting, return_exceptions=True)
-        for line in list(self._lines.values()):
-            if line.timer is not None:
-                line.timer.cancel()
-            waiting, line.waiting = line.waiting, []
-            for job in waiting:
-                self._end(job, PenstockError(Reason.SHUTTING_DOWN))
+        for queue in list(self._queues.values()):
+            if queue.timer is not None:
+                queue.timer.cancel()
+            waiting, queue.waiting = queue.waiting, []
+            for call in waiting:
+                self._end(call, PenstockError(Reason.SHUTTING_DOWN))
         links, self._links = list(self._links.values()), {}
         for link in links:
             await link.aclose()
 
-    # What is asked for.
+    # Calls.
 
     def holds(self, topic: Topic, index: int) -> bool:
-        """Whether something waits for this partition's leader, so that what comes must wait behind it."""
-        return TopicIdPartition(topic.topic_id, index) in self._lines
+        """Whether calls wait for this partition's leader, so that later ones must wait too."""
+        return TopicIdPartition(topic.topic_id, index) in self._queues
 
     def produce(self, topic: Topic, index: int, batch: bytearray, acks: Acks, done: Produced) -> None:
-        """Have a batch appended."""
+        """Append a batch."""
         self._add(
             topic,
             index,
@@ -175,7 +172,7 @@ class RemotePeers:
         search_from: int | Sequence[int],
         done: AppendedOnce,
     ) -> None:
-        """Have those records appended that are not there."""
+        """Append the missing records of a batch."""
         noted = [search_from] if isinstance(search_from, int) else list(search_from)
 
         def received(numbers: list[int] | PenstockError) -> None:
@@ -186,7 +183,7 @@ class RemotePeers:
             index,
             PeerApi.APPEND_ONCE,
             lambda epoch: AppendOnceHead(topic.topic_id.bytes, index, epoch, header, noted),
-            # A second try, perhaps on another node, begins with the batch as it came.
+            # A copy, since a retry must begin with the unchanged batch.
             lambda answered: self._here.append_once(
                 topic, index, bytearray(batch), header, noted, partial(_appended_once, answered)
             ),
@@ -197,7 +194,7 @@ class RemotePeers:
     def partition_status(
         self, topic: Topic, index: int, done: StatusDone, producer: ProducerQuery = NO_PRODUCER
     ) -> None:
-        """Ask how a partition stands."""
+        """Ask for the status of a partition."""
 
         def here(answered: Answered) -> None:
             self._here.partition_status(
@@ -221,7 +218,7 @@ class RemotePeers:
         )
 
     def committed(self, offsets_partition: int, group: GroupId, key: PartitionKey, done: CommittedDone) -> None:
-        """Ask how far a group is."""
+        """Ask for the offset that a group has committed."""
         topic = self._broker.topics.get(OFFSETS_TOPIC)
         if topic is None or offsets_partition >= topic.partition_count:
             done(PenstockError(Reason.COORDINATOR_NOT_AVAILABLE))
@@ -268,117 +265,119 @@ class RemotePeers:
         self._bytes += size
         self._number += 1
         place = TopicIdPartition(topic.topic_id, index)
-        line = self._lines.get(place)
-        if line is None:
-            line = self._lines[place] = _LeaderQueue(place)
+        queue = self._queues.get(place)
+        if queue is None:
+            queue = self._queues[place] = _LeaderQueue(place)
         until = asyncio.get_running_loop().time() + TRY_SECONDS
-        line.waiting.append(_LeaderCall(self._number, until, api, head, here, done, batch))
-        self._move(line)
+        queue.waiting.append(_LeaderCall(self._number, until, api, head, here, done, batch))
+        self._advance(queue)
 
-    # Lines.
+    # Queues.
 
-    def _move(self, line: _LeaderQueue) -> None:
-        """Hand on what can be handed on."""
-        if line.is_moving:
+    def _advance(self, queue: _LeaderQueue) -> None:
+        """Send all calls that can be sent now."""
+        if queue.is_sending:
             return
-        line.is_moving = True
+        queue.is_sending = True
         try:
-            while line.waiting and line.timer is None and self._hand_on(line):
+            while queue.waiting and queue.timer is None and self._send_next(queue):
                 pass
         finally:
-            line.is_moving = False
-        if not line.waiting and not line.sent:
-            self._lines.pop(line.place, None)
+            queue.is_sending = False
+        if not queue.waiting and not queue.sent:
+            self._queues.pop(queue.place, None)
 
-    def _hand_on(self, line: _LeaderQueue) -> bool:
-        """The first that waits; whether the next may go too."""
-        topic = self._broker.topics.get_by_id(line.place.topic_id)
-        if topic is None or line.place.partition >= topic.partition_count:
-            self._refuse_all(line, PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted"))
+    def _send_next(self, queue: _LeaderQueue) -> bool:
+        """Send the first waiting call; whether the next one may be sent too."""
+        topic = self._broker.topics.get_by_id(queue.place.topic_id)
+        if topic is None or queue.place.partition >= topic.partition_count:
+            self._refuse_all(queue, PenstockError(Reason.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted"))
             return False
-        record = self._broker.topics.partition(topic, line.place.partition)
-        at = record.leader, record.leader_epoch
-        if line.sent and at != line.taken_by:
-            # Another leader, or one that has taken nothing yet: what is with it, or with the last one, is answered first.
+        record = self._broker.topics.partition(topic, queue.place.partition)
+        leadership = record.leader, record.leader_epoch
+        if queue.sent and leadership != queue.accepted_by:
+            # The leader has not accepted a call yet, or has changed: wait for the responses to the calls that were sent.
             return False
         if record.leader == NO_LEADER:
-            self._later(line, None)
+            self._later(queue, None)
             return False
         if record.leader == self._broker.node_id:
-            job = line.waiting.pop(0)
-            line.sent.add(job)
+            call = queue.waiting.pop(0)
+            queue.sent.add(call)
             try:
-                job.here(partial(self._answered, line, job, at))
+                call.here(partial(self._answered, queue, call, leadership))
             except PenstockError as error:
-                self._answered(line, job, at, error)
+                self._answered(queue, call, leadership, error)
             return True
         link = self._link(NodeId(record.leader))
         if not link.is_ready(self._identity()):
-            self._connect(link, line)
+            self._connect(link, queue)
             return False
-        job = line.waiting.pop(0)
-        line.sent.add(job)
-        self._send(link, line, job, at)
+        call = queue.waiting.pop(0)
+        queue.sent.add(call)
+        self._send(link, queue, call, leadership)
         return True
 
-    def _send(self, link: Link, line: _LeaderQueue, job: _LeaderCall, at: _At) -> None:
-        parts = encode_peer_request(job.head(at[1]), job.batch or b"")
-        future = link.post_peer(job.api, parts)
-        seconds = TRY_SECONDS if job.can_repeat else _ANSWER_SECONDS
+    def _send(self, link: Link, queue: _LeaderQueue, call: _LeaderCall, leadership: _Leadership) -> None:
+        parts = encode_peer_request(call.head(leadership[1]), call.batch or b"")
+        future = link.post_peer(call.api, parts)
+        seconds = TRY_SECONDS if call.can_repeat else _ANSWER_SECONDS
         timer = asyncio.get_running_loop().call_later(seconds, _give_up, future)
 
         def came(answer: "asyncio.Future[memoryview]") -> None:
             timer.cancel()
-            self._answered(line, job, at, _read(answer))
+            self._answered(queue, call, leadership, _read(answer))
 
         future.add_done_callback(came)
 
-    def _answered(self, line: _LeaderQueue, job: _LeaderCall, at: _At, answer: list[int] | PenstockError) -> None:
-        line.sent.discard(job)
+    def _answered(
+        self, queue: _LeaderQueue, call: _LeaderCall, leadership: _Leadership, answer: list[int] | PenstockError
+    ) -> None:
+        queue.sent.discard(call)
         if isinstance(answer, PenstockError):
-            is_safe = answer.reason in _NOT_DONE or (job.can_repeat and answer.reason is Reason.LINK_LOST)
+            is_safe = answer.reason in _NOT_DONE or (call.can_repeat and answer.reason is Reason.LINK_LOST)
             if answer.reason in _NOT_DONE or answer.reason is Reason.LINK_LOST:
-                line.taken_by = None
+                queue.accepted_by = None
             if is_safe and not self._stopped:
-                insort(line.waiting, job)
-                self._later(line, answer)
+                insort(queue.waiting, call)
+                self._later(queue, answer)
                 return
         else:
-            line.taken_by = at
-        self._end(job, answer)
-        self._move(line)
+            queue.accepted_by = leadership
+        self._end(call, answer)
+        self._advance(queue)
 
-    def _end(self, job: _LeaderCall, answer: list[int] | PenstockError) -> None:
-        if job.batch is not None:
-            self._bytes -= len(job.batch)
-        job.done(answer)
+    def _end(self, call: _LeaderCall, answer: list[int] | PenstockError) -> None:
+        if call.batch is not None:
+            self._bytes -= len(call.batch)
+        call.done(answer)
 
-    def _refuse_all(self, line: _LeaderQueue, error: PenstockError) -> None:
-        waiting, line.waiting = line.waiting, []
-        for job in waiting:
-            self._end(job, error)
+    def _refuse_all(self, queue: _LeaderQueue, error: PenstockError) -> None:
+        waiting, queue.waiting = queue.waiting, []
+        for call in waiting:
+            self._end(call, error)
 
-    def _later(self, line: _LeaderQueue, problem: PenstockError | None) -> None:
-        """Look again in a moment; what has waited for too long is refused."""
-        line.problem = problem
-        if line.timer is None and not self._stopped:
-            line.timer = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._again, line)
+    def _later(self, queue: _LeaderQueue, problem: PenstockError | None) -> None:
+        """Try again in a moment. Calls that have waited for too long are then refused."""
+        queue.problem = problem
+        if queue.timer is None and not self._stopped:
+            queue.timer = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._again, queue)
 
-    def _again(self, line: _LeaderQueue) -> None:
-        line.timer = None
+    def _again(self, queue: _LeaderQueue) -> None:
+        queue.timer = None
         now = asyncio.get_running_loop().time()
-        late = [job for job in line.waiting if job.until <= now]
-        line.waiting = [job for job in line.waiting if job.until > now]
-        for job in late:
-            self._end(job, line.problem or self._nobody_leads(line))
-        self._move(line)
+        late = [call for call in queue.waiting if call.until <= now]
+        queue.waiting = [call for call in queue.waiting if call.until > now]
+        for call in late:
+            self._end(call, queue.problem or self._nobody_leads(queue))
+        self._advance(queue)
 
-    def _nobody_leads(self, line: _LeaderQueue) -> PenstockError:
-        topic = self._broker.topics.get_by_id(line.place.topic_id)
-        name = "the partition" if topic is None else f"{topic.name}/{line.place.partition}"
+    def _nobody_leads(self, queue: _LeaderQueue) -> PenstockError:
+        topic = self._broker.topics.get_by_id(queue.place.topic_id)
+        name = "the partition" if topic is None else f"{topic.name}/{queue.place.partition}"
         return PenstockError(
             Reason.LEADER_NOT_AVAILABLE,
-            f"{name} has no leader at the moment; it gets one when an in-sync replica is up. Try again.",
+            f"{name} has no leader at the moment; it gets one when an in-sync replica is up. Try again in a moment.",
         )
 
     # Links.
@@ -389,37 +388,37 @@ class RemotePeers:
             link = self._links[node_id] = Link(node_id, self._cluster.nodes, self._broker.entropy)
         return link
 
-    def _connect(self, link: Link, line: _LeaderQueue) -> None:
-        """Then the line moves on: it looks again anyway."""
+    def _connect(self, link: Link, queue: _LeaderQueue) -> None:
+        """Connect, then continue with the queue."""
         node_id = link.node_id
         if node_id not in self._connecting:
             self._connecting[node_id] = asyncio.get_running_loop().create_task(self._try_to_connect(link))
-        self._connecting[node_id].add_done_callback(partial(self._connected, node_id, line))
+        self._connecting[node_id].add_done_callback(partial(self._connected, node_id, queue))
 
     async def _try_to_connect(self, link: Link) -> None:
         try:
             async with asyncio.timeout(TRY_SECONDS):
                 await link.connect(self._identity())
         except TimeoutError:
-            raise PenstockError(Reason.LEADER_NOT_AVAILABLE, f"node {link.node_id} does not answer") from None
+            raise PenstockError(Reason.LEADER_NOT_AVAILABLE, f"Node {link.node_id} does not answer") from None
 
-    def _connected(self, node_id: NodeId, line: _LeaderQueue, task: "asyncio.Task[None]") -> None:
+    def _connected(self, node_id: NodeId, queue: _LeaderQueue, task: "asyncio.Task[None]") -> None:
         if self._connecting.get(node_id) is task:
             del self._connecting[node_id]
         if self._stopped or task.cancelled():
             return
         problem = task.exception()
         if problem is None:
-            self._move(line)
+            self._advance(queue)
         elif isinstance(problem, PenstockError):
-            self._later(line, PenstockError(Reason.LEADER_NOT_AVAILABLE, problem.text))
+            self._later(queue, PenstockError(Reason.LEADER_NOT_AVAILABLE, problem.text))
         else:
             self._later(
-                line, PenstockError(Reason.LEADER_NOT_AVAILABLE, f"cannot send a request to node {node_id}: {problem}")
+                queue, PenstockError(Reason.LEADER_NOT_AVAILABLE, f"cannot send a request to node {node_id}: {problem}")
             )
 
     def _nodes_changed(self) -> None:
-        """A node that is dead, or has another incarnation, does not answer what it was asked."""
+        """Close the links to nodes that are gone."""
         nodes = self._cluster.nodes.nodes
         for node_id, link in self._links.items():
             if node_id not in nodes:

@@ -1,9 +1,9 @@
-"""Sends operations to the nodes that they belong to: the real :class:`penstock.core.operations.door.Router`.
+"""Sends operations to the nodes that they belong to: the :class:`penstock.core.operations.door.Router` of a cluster.
 
-Every node has one link more to each other node for this, so that operations and the appends that they wait for do not hold each other up.
+Operations have their own link to each node, so that they cannot block the appends for which they wait.
 
-Invariant: an operation is tried again only while it is certain that nothing was done, or if it may be repeated always; and for
-:data:`TRY_SECONDS` at most, about what it takes to notice that a node is dead and to name another.
+Invariant: an operation is retried only if it certainly had no effect, or may always be repeated, and for at most :data:`TRY_SECONDS`,
+about what it takes to notice that a node is dead and to elect another.
 """
 
 import asyncio
@@ -38,13 +38,13 @@ from penstock.wire.peers import (
 
 TRY_SECONDS: Final = 5.0
 STREAM_TRY_SECONDS: Final = 15.0
-"""The same for a stream, whose caller has more patience."""
+"""The same for opening a stream."""
 _AGAIN_SECONDS: Final = 0.05
 _ANSWER_SECONDS: Final = 30.0
-"""Beside what the caller wants to wait. A node that is dead is known by its lease long before."""
+"""In addition to the wait that the caller requests. The death of a node is noticed long before by its lease."""
 _CONNECT_SECONDS: Final = 3.0
 _LEARNING_MAX: Final = 64
-"""Operations at a time that ask the metadata store for a topic that this node does not know."""
+"""Limit for operations that look up an unknown topic in the metadata store at the same time."""
 _LEARN_SECONDS: Final = 0.005
 _HEADER_BYTES: Final = 4
 
@@ -53,30 +53,30 @@ _answer_decoder: Final = msgspec.msgpack.Decoder(OperationAnswer)
 
 
 class OperationRouter:
-    """Of one node of a cluster."""
+    """Sends the operations of one node."""
 
     def __init__(
         self, broker: Broker, identity: Callable[[], Identity], problem: Callable[[], str | None] = lambda: None
     ) -> None:
-        """``problem`` says why the metadata store cannot be reached, while it cannot."""
+        """``problem`` returns why the metadata store cannot be reached, or None."""
         self._broker = broker
         self._cluster: Final = broker.cluster
         self._problem = problem
         self._identity = identity
         self._links: dict[NodeId, Link] = {}
         self._epochs: dict[NodeId, int] = {}
-        """Of each node when its link was connected: a node that came back knows nothing of what it was asked."""
+        """The epoch of each node when its link was connected. A node that registered again does not answer earlier requests."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._learning = 0
         self._stopped = False
 
     def start(self) -> None:
-        """Be the way of operations to other nodes."""
+        """Become the door's router."""
         self._broker.door.router = self
         self._cluster.nodes.on_changed.append(self._nodes_changed)
 
     async def stop(self) -> None:
-        """Operations that are under way elsewhere fail."""
+        """Stop. Operations that are under way on other nodes fail."""
         self._stopped = True
         for link in list(self._links.values()):
             await link.aclose()
@@ -138,7 +138,7 @@ class OperationRouter:
             await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _of_every_node(self, operation: Operation[R], caller: Caller) -> R:
-        """What every node that is up answers, as one. A node that goes meanwhile has nothing to say."""
+        """The merged results of all live nodes. A node that goes down meanwhile is left out."""
         nodes = self._cluster.nodes.nodes
         own = self._broker.node_id
 
@@ -223,7 +223,7 @@ class OperationRouter:
             raise
         return flow
 
-    # Topics that this node does not know yet.
+    # Unknown topics.
 
     async def _knowing_the_topic(self, asked: AnyOperation[Any], run: Callable[[], Coroutine[Any, Any, R]]) -> R:
         try:
@@ -235,17 +235,17 @@ class OperationRouter:
         return await run()
 
     async def learn(self, topic: str) -> bool:
-        """Whether this node knows a topic by now that it did not know, because another node created it just before."""
+        """Wait for a topic that another node may just have created; whether this node knows it now."""
         topics = self._broker.topics
         if topic in topics or self._learning >= _LEARNING_MAX or self._problem() is not None:
-            # Where the store does not answer, nobody is to wait for it.
+            # Do not wait for an unavailable store.
             return False
         self._learning += 1
         try:
             async with asyncio.timeout(TRY_SECONDS):
                 if not await topics.is_agreed(topic):
                     return False
-                while topic not in topics:  # noqa: ASYNC110 - nobody reports a single topic
+                while topic not in topics:  # noqa: ASYNC110 - there is no event for a single topic
                     await asyncio.sleep(_LEARN_SECONDS)
         except (PenstockError, TimeoutError):
             return False
@@ -271,14 +271,14 @@ class OperationRouter:
             except TimeoutError:
                 raise PenstockError(Reason.LEADER_NOT_AVAILABLE, f"Node {node} does not answer") from None
             except PenstockError as error:
-                # Nothing was sent.
+                # Nothing was sent, so this can be retried.
                 raise PenstockError(Reason.LEADER_NOT_AVAILABLE, error.text) from error
             if known is not None:
                 self._epochs[node] = known.epoch
         return link
 
     def _nodes_changed(self) -> None:
-        """A node that is gone, or came back as another, does not answer what it was asked."""
+        """Close the links to nodes that are gone or have registered again: they do not answer earlier requests."""
         nodes = self._cluster.nodes.nodes
         for node, link in self._links.items():
             known = nodes.get(node)
@@ -287,7 +287,7 @@ class OperationRouter:
 
 
 class _Search:
-    """How long it is looked for a node that carries an operation out."""
+    """Decides how long to look for a node that carries out an operation."""
 
     def __init__(self, broker: Broker, asked: AnyOperation[Any], seconds: float) -> None:
         self._broker = broker
@@ -296,7 +296,7 @@ class _Search:
         self._until: float | None = None
 
     def check(self, error: PenstockError, *, is_remote: bool) -> None:
-        """Raise the error unless the operation may be tried again, elsewhere or a little later."""
+        """Raise the error unless the operation may be retried, on another node or a moment later."""
         if not self._may_repeat(error, is_remote=is_remote):
             raise error
         now = asyncio.get_running_loop().time()
@@ -322,7 +322,7 @@ class _Search:
         return is_remote and (reason is Reason.SHUTTING_DOWN or self._is_known_here(reason))
 
     def _is_known_here(self, reason: Reason) -> bool:
-        """Whether the other node has not heard yet of a topic that is known here."""
+        """Whether the other node does not know a topic yet that is known here."""
         if reason is not Reason.UNKNOWN_TOPIC_OR_PARTITION:
             return False
         topic = self._broker.topics.get(topic_of(self._asked) or "")
@@ -330,7 +330,7 @@ class _Search:
 
 
 class _RemoteFlow:
-    """A stream that is open on another node."""
+    """A stream from another node."""
 
     def __init__(
         self,
@@ -420,7 +420,7 @@ def _answered(future: "asyncio.Future[OperationAnswer]", body: memoryview) -> No
 def _failed(future: "asyncio.Future[OperationAnswer]", error: PenstockError) -> None:
     if not future.done():
         future.set_exception(error)
-        # The caller may be gone; that is no mistake.
+        # Mark it as retrieved, since the caller may be gone.
         future.exception()
 
 
@@ -434,5 +434,5 @@ def _decoded(node: NodeId, asked: AnyOperation[Any], answer: OperationAnswer) ->
 def _lost(node: NodeId, why: str) -> PenstockError:
     return PenstockError(
         Reason.LINK_LOST,
-        f"Node {node} owns this and did not answer: it may have done this, or not. Look before you try again. ({why})",
+        f"Node {node} owns this and did not answer: it may have done this, or not. Check the result before you retry. ({why})",
     )

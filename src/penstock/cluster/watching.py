@@ -1,11 +1,11 @@
-"""Notices at once when the process of another node has ended, so that nobody waits for its lease to run out.
+"""Detects at once that the process of another node has ended, so that its partitions need not wait until its lease ends.
 
-The controller has a connection to every other node, and every node has one to the controller. When it breaks and the node's machine refuses a new one,
-twice and a moment apart, nobody is listening there: the process is gone. Then its entry is removed, on the condition that it is the entry of that incarnation, and of a
-controller the entry ``controller`` with it. Silence proves nothing: a node that cannot be reached, or is paused, has its lease to come back in.
+The controller has a connection to every other node, and every node has one to the controller. If it breaks, and the node's machine refuses
+two new ones a moment apart, the process has ended. Then its entry is removed, provided that it is still the entry of that incarnation,
+and for a controller also the entry ``controller``. A node that does not answer, because it is unreachable or paused, keeps its lease.
 
-It is safe to be wrong: leases and entries are for liveness only, and whoever was taken for dead is told from its successors by epochs. It registers
-again by itself, and whoever removed it has learnt that its refusals mean something else, and leaves it to its lease from there on.
+A mistake is safe: leases and entries are for liveness only, and epochs distinguish a replaced leader from its successors. The node registers
+again by itself, and is from then on never removed in this way.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ logger = logging.getLogger("penstock.cluster")
 
 _REFUSALS_MIN: Final = 2
 _REFUSED_SECONDS: Final = 0.3
-"""Between two refusals: a process that only exchanges its listener has it back by then."""
+"""Between two refusals: enough for a process that only reopens its listener."""
 _RETRY_SECONDS: Final = 1.0
 _REMOVED_MAX: Final = 1_000
 
 
 class Watching:
-    """The processes that this node watches."""
+    """Watches the processes of other nodes."""
 
     def __init__(self, broker: Broker, store: SharedStore, identity: Callable[[], Identity]) -> None:
         self._broker = broker
@@ -41,15 +41,15 @@ class Watching:
         self._identity = identity
         self._tasks: dict[tuple[NodeId, int], asyncio.Task[None]] = {}
         self._removed: dict[UUID, None] = {}
-        """Processes that were taken for dead once."""
+        """Processes whose entry this node has removed."""
 
     def start(self) -> None:
-        """Watch whoever is to be watched, from now on."""
+        """Begin to watch."""
         self._cluster.nodes.on_changed.append(self._look)
         self._look()
 
     async def stop(self) -> None:
-        """Watch nobody."""
+        """Stop watching."""
         with contextlib.suppress(ValueError):
             self._cluster.nodes.on_changed.remove(self._look)
         tasks, self._tasks = list(self._tasks.values()), {}
@@ -101,7 +101,7 @@ class Watching:
             await link.aclose()
 
     async def _remove(self, node: RegisteredNode) -> None:
-        """The process is gone: let everybody know."""
+        """The process has ended: remove its entry."""
         controller = self._cluster.nodes.controller
         if controller is None:
             return
@@ -120,5 +120,5 @@ class Watching:
         try:
             await self._store.txn(compares, operations)
         except PenstockError as error:
-            # Its lease runs out all the same.
+            # Its lease ends anyway.
             logger.warning("waiting for node %d: %s", node.node_id, error.text)

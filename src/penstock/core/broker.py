@@ -1,7 +1,7 @@
-"""One node's core, put together: the topics it knows, the partitions it leads, the groups it coordinates.
+"""The core of one node: its topics, the partitions that it leads, and the state that it coordinates.
 
-A gateway holds a :class:`Broker` and nothing below it. Partitions are opened when they are first touched, so a node with ten
-thousand of them starts as quickly as one with ten.
+Gateways use a :class:`Broker` and nothing below it. Partitions are opened when they are first used, so a node with ten thousand of them
+starts as quickly as one with ten.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
@@ -57,7 +57,7 @@ INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
 class Broker:
     """The core of one node. Everything is called on the event loop."""
 
-    def __init__(  # noqa: PLR0915  all parts of a node are put together here
+    def __init__(  # noqa: PLR0915  all parts of a node are created here
         self,
         settings: Settings,
         *,
@@ -78,25 +78,25 @@ class Broker:
         self.node_id: Final = NodeId(settings.server.node_id)
         self.cluster_id: Final = cluster_id
         self.is_alone: Final = not settings.cluster.name
-        """Whether no other node shares the store, so that this one need not register to lead."""
+        """Whether this is the only node of its cluster, so that it need not register to lead."""
         self.advertised: Final = settings.listeners.advertised_kafka
         self.topics: Final = Topics(store, clock, entropy, settings)
         self.configs: Final = DynamicConfigs(store, self.node_id, settings.topic_configs)
-        """What was set on brokers and groups while they run."""
+        """Configs of brokers and groups that can change at any time."""
         self.topics_version = 0
-        """Grows with every change of a topic: what a gateway remembers about topics is good for one version."""
+        """Incremented with every change of a topic: gateways cache facts about topics for one version."""
         self.producer_ids: Final = ProducerIds(store)
         self.access = Access()
-        """The one place that says who may do what."""
+        """The rights of callers."""
         self.publisher: Final = Publisher(self, flusher)
         self.background: Background = _run_to_the_end
-        """Starts what nobody waits for; the runtime makes it a task of the event loop."""
+        """Starts a coroutine in the background; the runtime makes it a task."""
         self.within: Within = _wait_without_limit
-        """Bounds a wait; the runtime has the clock for it."""
+        """Limits a wait; set by the runtime, which has a clock."""
         self.off_loop: OffLoop = _run_here
-        """Where long work is done; the runtime has threads for it."""
+        """Runs blocking work; the runtime uses threads."""
         self.http: Address | None = None
-        """Where the HTTP listener is, once it listens: Kafka's clients are told."""
+        """The address of the HTTP listener once it listens, which Kafka's clients can ask for."""
         offsets_topic = InternalTopic(self, OFFSETS_TOPIC, report)
         self.groups: Final = GroupCoordinator(settings.groups, offsets_topic, self, clock, entropy, report)
         self.registry: Final = GroupRegistry(store, clock, entropy)
@@ -120,13 +120,13 @@ class Broker:
         self.timed: Final[list[Timed]] = [
             *(self.groups, self.meters, self.idempotency, self.queues, self.sinks, self.dead_letters, self.settling)
         ]
-        """What has deadlines; the runtime drives them."""
+        """The parts with deadlines; the runtime calls them."""
         self.door: Final = Door(self)
         self.do: Final = self.door.do
         self.begin: Final = self.door.begin
         self.open: Final = self.door.open
         self.on_trash: Callable[[RemovalTask], None] = RemovalTask.run
-        """Gets what removes the files of deleted topics; the runtime has it done off the event loop."""
+        """Removes the files of deleted topics; the runtime does it in a thread."""
         self.report: Final = report
         self.flusher: Final = flusher
         self._partitions: dict[str, dict[int, Partition]] = {}
@@ -134,7 +134,7 @@ class Broker:
         self._preparing_ids = False
         self.cluster: Final = ClusterSide(self, store, rules)
         self.peers: Peers = LocalPeers(self)
-        """Sends batches to the leaders of partitions. A node of a cluster replaces it by one that reaches other nodes."""
+        """Sends batches to the leaders of partitions. Replaced in a cluster with other nodes."""
 
     @property
     def families(self) -> tuple[Family[Shard], ...]:
@@ -142,7 +142,7 @@ class Broker:
         return self.groups.family, self.queues.family, self.idempotency.family, self.sinks.family
 
     async def start(self) -> None:
-        """Read the agreed state, and recover what a crash left. A broker that is alone leads and serves everything when this returns."""
+        """Load the agreed state, and recover from a crash. A broker that is alone leads and serves everything when this returns."""
         await self.configs.load()
         self._configs_changed()
         self.configs.on_changed.append(self._configs_changed)
@@ -164,7 +164,7 @@ class Broker:
             self.cluster.coordinators.finish_loading()
 
     def close(self) -> None:
-        """Everyone who waits is told that the broker stops."""
+        """The broker stops: answer all waiting callers."""
         self.cluster.nodes.close()
         self.topics.close()
         self.sinks.close()
@@ -178,7 +178,7 @@ class Broker:
     # Topics and partitions.
 
     def partition(self, name: str, index: int) -> Partition:
-        """The partition, opened if need be; ``UNKNOWN_TOPIC_OR_PARTITION`` when there is none."""
+        """The partition, opened if necessary; ``UNKNOWN_TOPIC_OR_PARTITION`` if there is none."""
         found = self._partitions.get(name)
         if found is not None:
             partition = found.get(index)
@@ -189,43 +189,43 @@ class Broker:
         return self.cluster.replicas.leader(topic, index)
 
     def partition_by_id(self, topic_id: bytes, index: int) -> Partition:
-        """The same, by the topic's id; ``UNKNOWN_TOPIC_ID`` when there is none."""
+        """The same by the topic's id; ``UNKNOWN_TOPIC_ID`` if there is none."""
         name = self._names.get(topic_id)
         if name is None:
             raise PenstockError(
                 Reason.UNKNOWN_TOPIC_ID,
-                f"There is no topic with the id {UUID(bytes=topic_id)}. It may have been deleted.",
+                f"There is no topic with the id {UUID(bytes=topic_id)}; it may have been deleted",
             )
         return self.partition(name, index)
 
     def replica(self, name: str, index: int) -> Replica:
-        """The partition as it can be read here, whoever leads it; NOT_LEADER_OR_FOLLOWER when this node has nothing of it."""
+        """The copy of a partition on this node, leader or not; NOT_LEADER_OR_FOLLOWER if there is none."""
         topic = self.topics.require(name)
         self.topics.partition(topic, index)
         return self.cluster.replicas.readable(topic, index)
 
     def observe(self, name: str, index: int, from_offset: int = 0) -> Replica:
-        """The same, and where this node has nothing of it, it copies what is committed, from an offset on; the first of it takes a moment.
+        """The same, but if there is no copy, this node begins to copy the committed records from an offset on, which takes a moment.
 
-        Whoever reads on and on asks again now and then: what nobody asked for in a minute is let go (``gone``).
+        Readers must call this again from time to time: a copy without readers is dropped after a minute (``gone``).
         """
         return self.cluster.replicas.observe(self.topics.require(name), index, from_offset)
 
     def opened(self, name: str, index: int) -> Partition | None:
-        """The partition if it was touched since the start; it is not opened."""
+        """The partition if it is open; this does not open it."""
         return self._partitions.get(name, {}).get(index)
 
     def open_partitions(self) -> Iterator[Partition]:
-        """The partitions touched since the start."""
+        """All open partitions that this node leads."""
         for partitions in list(self._partitions.values()):
             yield from list(partitions.values())
 
     def wake_at(self, at_ms: int) -> None:
-        """Something in ``timed`` is due at this monotonic time, which may be sooner than they said when they were last asked."""
+        """Something in ``timed`` is due at this monotonic time, perhaps earlier than its last deadline."""
         self.on_sooner(at_ms)
 
     def open_replicas(self) -> Iterator[Replica]:
-        """The same, and the copies of partitions that others lead."""
+        """All open partitions that this node leads or follows."""
         yield from self.open_partitions()
         yield from self.cluster.replicas.following()
 
@@ -235,13 +235,13 @@ class Broker:
             yield replica.log
 
     def lead(self, partition: Partition) -> None:
-        """This node leads a partition from now on."""
+        """This node has become the leader of a partition."""
         self.topics_version += 1
         self.producer_ids.note(partition.log.producers.highest_id)
         self._partitions.setdefault(partition.topic.name, {})[partition.index] = partition
 
     def prepare_ids(self) -> None:
-        """Have producer ids before somebody asks: the metadata store may be away when they do."""
+        """Take producer ids in advance: the metadata store may be unavailable when they are needed."""
         if not self._preparing_ids and not self.producer_ids.is_prepared:
             self._preparing_ids = True
             self.background(self._have_ids())
@@ -255,13 +255,13 @@ class Broker:
             self._preparing_ids = False
 
     def resign(self, partition: Partition) -> None:
-        """Somebody else leads it."""
+        """This node no longer leads it."""
         led = self._partitions.get(partition.topic.name, {})
         if led.get(partition.index) is partition:
             self.topics_version += 1
             del led[partition.index]
 
-    # What the group rules need to know of topics.
+    # Facts about topics for the rules of groups.
 
     def exists(self, topic: TopicName, partition: int) -> bool:
         """Whether there is such a partition."""
@@ -274,7 +274,7 @@ class Broker:
         return None if found is None else found.topic_id
 
     def partition_count(self, topic: TopicName) -> int:
-        """How many partitions a topic has; 0 when there is no such topic."""
+        """How many partitions a topic has; 0 if it does not exist."""
         found = self.topics.get(topic)
         return 0 if found is None else found.partition_count
 
@@ -301,7 +301,7 @@ class Broker:
     def _deleted(self, topic: Topic) -> None:
         self.topics_version += 1
         self._names.pop(topic.topic_id.bytes, None)
-        # Before its partitions are closed: workers are told by their queue.
+        # Before the partitions are closed, so that the queue answers its workers.
         self.queues.forget_topic(topic.name)
         self.cluster.replicas.forget(topic)
         self._partitions.pop(topic.name, None)
@@ -316,13 +316,12 @@ class Broker:
         self.trash(topic.topic_id)
 
     def _clear_leftovers(self) -> None:
-        """Finish the deletions that a crash interrupted: the agreed state says which topics there are.
+        """Complete deletions that a crash interrupted, according to the agreed state.
 
-        A node that was ever started has its offsets topic. Without it the agreed state is lost, and not the topics: then
-        nothing may be removed.
+        Every broker that was ever started has an offsets topic. Without it, the agreed state is lost, and nothing may be removed.
         """
         if not self.is_alone:
-            # Others may know more than this node at its start: what it has too much goes later.
+            # Other nodes may know more topics than this one at its start, so stray ones are removed later.
             self.cluster.strays.check(self.logs.data_dir)
             self.on_trash(self.logs.leftovers())
             return
@@ -339,7 +338,7 @@ class Broker:
                 self.trash(topic_id)
 
     def trash(self, topic_id: UUID) -> None:
-        """The topic is deleted: its files go."""
+        """Remove the files of a deleted topic."""
         try:
             self.on_trash(self.logs.forget(topic_id))
         except OSError as error:
@@ -349,21 +348,21 @@ class Broker:
 
 
 def _run_here(work: Callable[[], None], done: Callable[[], None]) -> None:
-    """Where there are no threads."""
+    """For tests without threads."""
     work()
     done()
 
 
 async def _wait_without_limit(_: int, waited: Awaitable[None]) -> bool:
-    """Where nothing takes time."""
+    """For tests without a clock."""
     await waited
     return True
 
 
 def _run_to_the_end(coroutine: Coroutine[object, None, object]) -> None:
-    """Where there is no event loop nothing suspends either: a store in memory answers at once."""
+    """For tests without an event loop: a store in memory answers at once."""
     try:
         coroutine.send(None)
     except StopIteration:
         return
-    raise AssertionError("without an event loop a coroutine must not wait")
+    raise AssertionError("Without an event loop, a coroutine must not wait")

@@ -1,8 +1,8 @@
-"""What there is to say about a topic and about a group, for every gateway, the command line and the metrics.
+"""Numbers of topics and groups, for all gateways, the command line and the metrics.
 
-Work is bounded: a topic has at most ``PARTITIONS_PER_TOPIC_MAX`` partitions, of those that nobody has touched since the start
-only some are opened for an answer, and only some timestamps are read from disk. What is not known is None, never a guess. A node of a
-cluster tells of partitions that others lead what its copy of them has, which may be a moment behind.
+The work is limited: a topic has at most ``PARTITIONS_PER_TOPIC_MAX`` partitions, only some logs are opened for one response, and only some
+timestamps are read from disk. Unknown values are None. For partitions that another node leads, the numbers are those of this node's copy,
+which may lag a little.
 """
 
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from penstock.core.broker import Broker
 
 OPENED_MAX: Final = 64
-"""Logs that one answer opens; housekeeping opens the others in its time."""
+"""Logs opened for one response; housekeeping opens the others later."""
 TIMES_READ_MAX: Final = 256
-"""Timestamps that one answer reads from disk."""
+"""Timestamps read from disk for one response."""
 _UNKNOWN: Final = frozenset(
     {
         Reason.STORAGE_ERROR,
@@ -32,13 +32,13 @@ _UNKNOWN: Final = frozenset(
         Reason.LEADER_NOT_AVAILABLE,
     }
 )
-"""Why nothing is known here of a partition."""
+"""Errors for which the numbers of a partition are unknown here."""
 MEMBERS_MAX: Final = 1000
-"""Members told in one answer."""
+"""Members in one response."""
 
 
 def topic_stats(broker: "Broker", name: str) -> TopicStats:
-    """``UNKNOWN_TOPIC_OR_PARTITION`` when there is no such topic."""
+    """``UNKNOWN_TOPIC_OR_PARTITION`` if there is no such topic."""
     topic = broker.topics.require(name)
     meters = broker.meters
     opening = _Opening(broker)
@@ -55,7 +55,7 @@ def topic_stats(broker: "Broker", name: str) -> TopicStats:
 def summed_stats(
     topic: Topic, partitions: Sequence[PartitionStats], flows: Sequence[FlowStats], rates: Sequence[float]
 ) -> TopicStats:
-    """A topic in numbers: the sums over its partitions, and its flows."""
+    """The sums over a topic's partitions, and its flows."""
     return TopicStats(
         topic=topic.name,
         topic_id=topic.topic_id,
@@ -73,14 +73,14 @@ def summed_stats(
 
 
 class _Opening:
-    """Opens logs for an answer, but not too many."""
+    """Opens logs for one response, up to the limit."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._left = OPENED_MAX
 
     def partition(self, topic: TopicName, index: int) -> Replica | None:
-        """The partition if it is open, or may be opened; of one that another node leads, the copy here if there is one."""
+        """The partition, or this node's copy of it; None if there is none, or no more logs may be opened."""
         broker = self._broker
         known = broker.topics.get(topic)
         if known is not None and broker.cluster.replicas.is_unopened(known, index):
@@ -100,7 +100,7 @@ def _partition_stats(broker: "Broker", topic: Topic, index: int, opening: _Openi
     partition: Replica | None = broker.opened(topic.name, index)
     if partition is None:
         if broker.cluster.replicas.is_unopened(topic, index) and not broker.logs.has_records(topic.topic_id, index):
-            # It has no files: nothing need be opened to know that it is empty.
+            # Without files, it is empty and need not be opened.
             return PartitionStats(index, leader, 0, 0, 0, 0, 0)
         partition = opening.partition(topic.name, index)
     if partition is None:
@@ -122,7 +122,7 @@ def _partition_stats(broker: "Broker", topic: Topic, index: int, opening: _Openi
 
 
 def group_status(broker: "Broker", group: str) -> GroupStatus:
-    """``GROUP_ID_NOT_FOUND`` when there is no such group; other reasons when this node does not speak for it."""
+    """``GROUP_ID_NOT_FOUND`` if there is no such group; other errors if this node does not coordinate it."""
     group_id = GroupId(group)
     described = broker.groups.describe(group_id)
     if described.reason is not None:
@@ -158,7 +158,7 @@ def group_status(broker: "Broker", group: str) -> GroupStatus:
 
 
 def _readers(broker: "Broker", described: GroupDescription) -> dict[PartitionKey, str]:
-    """Who reads each partition. A member may name any bytes as its assignment: what does not exist is left out."""
+    """The member that reads each partition. Clients may send any assignment, so partitions that do not exist are skipped."""
     readers: dict[PartitionKey, str] = {}
     for member in described.members:
         for topic, indexes in assigned_partitions(member.assignment):
@@ -177,19 +177,19 @@ def _group_partitions(
     found = []
     for key in sorted(committed.keys() | readers.keys()):
         topic, index = key
-        stands = committed.get(key)
+        position = committed.get(key)
         partition = opening.partition(topic, index)
-        lag = None if partition is None else lag_of(partition, stands)
+        lag = None if partition is None else lag_of(partition, position)
         lag_ms = None
         if partition is not None and (times_left > 0 or lag == 0):
             times_left -= lag != 0
-            lag_ms = lag_ms_of(partition, stands, now_ms)
+            lag_ms = lag_ms_of(partition, position, now_ms)
         found.append(
             GroupPartitionStatus(
                 topic=topic,
                 partition=index,
-                committed=None if stands is None else stands.offset,
-                committed_ms=None if stands is None or stands.commit_ms == NO_TIMESTAMP else stands.commit_ms,
+                committed=None if position is None else position.offset,
+                committed_ms=None if position is None or position.commit_ms == NO_TIMESTAMP else position.commit_ms,
                 start_offset=None if partition is None else partition.log.start_offset,
                 end_offset=None if partition is None else partition.high_watermark,
                 lag=lag,
@@ -200,20 +200,20 @@ def _group_partitions(
     return tuple(found)
 
 
-def next_unread(partition: Replica, stands: CommittedOffset | None) -> int:
-    """The offset that a group reads next: what it committed, as far as that is still there, else the start."""
+def next_unread(partition: Replica, committed: CommittedOffset | None) -> int:
+    """The offset that a group reads next: the committed one, but not before the start of the log."""
     start = partition.log.start_offset
-    return start if stands is None else max(stands.offset, start)
+    return start if committed is None else max(committed.offset, start)
 
 
-def lag_of(partition: Replica, stands: CommittedOffset | None) -> int:
-    """How many records a group has before it."""
-    return max(partition.high_watermark - next_unread(partition, stands), 0)
+def lag_of(partition: Replica, committed: CommittedOffset | None) -> int:
+    """How many records a group has not read yet."""
+    return max(partition.high_watermark - next_unread(partition, committed), 0)
 
 
-def lag_ms_of(partition: Replica, stands: CommittedOffset | None, now_ms: int) -> int | None:
-    """How old the next record is that a group has not read; 0 when there is none, None when its time is not known."""
-    offset = next_unread(partition, stands)
+def lag_ms_of(partition: Replica, committed: CommittedOffset | None, now_ms: int) -> int | None:
+    """The age of the next record that a group has not read; 0 if there is none, None if it is unknown."""
+    offset = next_unread(partition, committed)
     if offset >= partition.high_watermark:
         return 0
     try:

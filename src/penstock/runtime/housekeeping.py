@@ -1,7 +1,7 @@
-"""What runs by the clock, whether or not anyone is connected: retention, compaction, checkpoints, and the deadlines of the rules (``ticker.py``).
+"""Periodic work: retention, compaction, checkpoints, and the deadlines of the core (``ticker.py``).
 
-The rules decide on the event loop what is to be done; what blocks (removing files, rewriting segments, writing the
-checkpoint) runs in one thread, one thing at a time, so that housekeeping never takes the disk away from clients.
+The event loop decides what to do. Blocking work (removing files, rewriting segments, writing checkpoints) runs in one thread, one task at
+a time, so that clients can always use the disk.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ from penstock.runtime.ticker import Ticker
 logger = logging.getLogger("penstock.housekeeping")
 
 _MARKS_SECONDS: Final = 5.0
-"""How often a node of a cluster notes what is committed."""
+"""How often a node of a cluster stores its high watermarks."""
 _LOGS_PER_TURN: Final = 64
-"""How many logs are looked at before clients get their turn again."""
+"""How many logs are checked before clients get their turn."""
 
 
 class Housekeeping:
-    """The background work of one node."""
+    """The periodic work of one node."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Housekeeping:
         commit: GroupCommit,
         executor: Executor | None = None,
     ) -> None:
-        """``executor`` is where blocking work is done, one thing at a time, if not in a thread of its own."""
+        """``executor`` runs blocking work, by default in one thread."""
         self._broker = broker
         self._commit = commit
         self._checkpoint_seconds = broker.settings.log.checkpoint_interval_ms / 1000
@@ -51,7 +51,7 @@ class Housekeeping:
         self._marks: Mapping[TopicIdPartition, int] = {}
 
     def start(self) -> None:
-        """Begin."""
+        """Start all periodic work."""
         self._broker.on_trash = self._trash
         self._broker.configs.on_changed.append(self._interval_changed.set)
         self._ticker.start()
@@ -65,7 +65,7 @@ class Housekeeping:
             self._tasks.append(asyncio.create_task(work, name="housekeeping-marks"))
 
     async def stop(self) -> None:
-        """Finish the step that is running, begin no other."""
+        """Finish the current step, and begin no other."""
         self._ticker.stop()
         for task in self._tasks:
             task.cancel()
@@ -82,7 +82,7 @@ class Housekeeping:
         await self._loop.run_in_executor(self._thread, work)
 
     async def _wait_for_logs(self) -> None:
-        """For the interval that holds, from now on; another one that is set meanwhile counts at once."""
+        """Wait for the configured interval; a change of it applies at once."""
         since = self._loop.time()
         while True:
             interval_ms = self._broker.configs.number(HOUSEKEEPING_MS) or self._interval_ms
@@ -100,7 +100,7 @@ class Housekeeping:
             try:
                 await work()
             except OSError as error:
-                # A full disk, say: it is known already, and a trace says no more.
+                # For instance a full disk: a traceback would not help.
                 logger.warning("housekeeping failed: %s; retrying later", error)
             except Exception:
                 logger.exception("housekeeping failed; retrying later")
@@ -111,11 +111,11 @@ class Housekeeping:
             try:
                 await self._look_after(partition)
             except (OSError, PenstockError) as error:
-                # The files of a deleted topic may go while they are looked at.
+                # The topic may have been deleted meanwhile.
                 if not partition.gone:
                     logger.warning("%s/%d: %s", partition.topic.name, partition.index, error)
             except Exception:
-                # Retention of all the others must go on.
+                # Continue with the other partitions.
                 logger.exception("%s/%d: housekeeping failed", partition.topic.name, partition.index)
             if number % _LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
@@ -123,13 +123,13 @@ class Housekeeping:
             await self._broker.cluster.strays.sweep()
 
     async def _open_untouched(self) -> None:
-        """What nobody asks for grows old too. One at a time, so that clients do not wait for it."""
+        """Open partitions that were not used yet, for retention. One at a time, so that clients do not wait."""
         broker = self._broker
         for place in broker.cluster.replicas.unopened():
             topic = broker.topics.get_by_id(place.topic_id)
             if topic is None or not broker.logs.has_records(*place):
                 continue
-            # A failure is reported there, and tried again.
+            # Errors are reported there, and retried.
             with contextlib.suppress(PenstockError):
                 broker.partition(topic.name, place.partition)
             await asyncio.sleep(0)
@@ -140,7 +140,7 @@ class Housekeeping:
         log, clock = replica.log, self._broker.clock
         for removal in self._retire(replica):
             await self._off_loop(removal.run)
-        # Each copy is compacted for itself: which record is the last of its key is the same below the high watermark.
+        # Each replica is compacted separately, with the same result below the high watermark.
         task = log.compaction_task(clock.now_ms(), replica.high_watermark)
         if task is not None:
             await self._off_loop(task.run)
@@ -148,7 +148,7 @@ class Housekeeping:
                 log.install(task)
 
     def _retire(self, replica: Replica) -> list[RemovalTask]:
-        """The leader decides what is too old; a copy drops what its leader has dropped, and nothing by its own clock."""
+        """The leader decides by age and size; a follower only removes what its leader has removed."""
         log, now_ms = replica.log, self._broker.clock.now_ms()
         if not isinstance(replica, Partition):
             return log.retire(now_ms, log.start_offset)
@@ -160,7 +160,7 @@ class Housekeeping:
         return removals
 
     async def _note_marks(self) -> None:
-        """Note what is committed, if more is than was."""
+        """Store the high watermarks, if they have changed."""
         if self._broker.is_alone:
             return
         task = self._broker.cluster.marks_task()

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from penstock.cluster.directories import directory_key
-from penstock.cluster.membership import Membership, NodeIdTakenError
+from penstock.cluster.registration import NodeIdTakenError, Registration
 from penstock.core.cluster.election import elected
 from penstock.core.cluster.image import NodeRecord, node_key
 from penstock.core.topics.records import NO_LEADER, PartitionRecord, decode_partition, encode
@@ -29,9 +29,9 @@ HANGS_SECONDS = 60
 
 @dataclass
 class Incarnation:
-    """A membership, and the epochs that it told."""
+    """A registration, and the epochs that it told."""
 
-    membership: Membership
+    registration: Registration
     epochs: list[int] = field(default_factory=list)
 
 
@@ -40,17 +40,17 @@ def incarnation(
 ) -> Incarnation:
     record = NodeRecord(UUID(int=process), UUID(int=directory), {"peer": address})
     epochs: list[int] = []
-    return Incarnation(Membership(store, NodeId(1), record, ttl_ms=ttl_ms, on_registered=epochs.append), epochs)
+    return Incarnation(Registration(store, NodeId(1), record, ttl_ms=ttl_ms, on_registered=epochs.append), epochs)
 
 
 @contextlib.asynccontextmanager
 async def started(each: Incarnation) -> AsyncIterator[Incarnation]:
     async with asyncio.timeout(HANGS_SECONDS):
-        await each.membership.start()
+        await each.registration.start()
     try:
         yield each
     finally:
-        await each.membership.leave()
+        await each.registration.leave()
 
 
 async def the_entry(store: SharedStore) -> Entry:
@@ -67,8 +67,8 @@ def store() -> MemoryStore:
 async def test_a_nodes_epoch_is_its_entrys_create_revision_and_it_leaves_with_its_lease(store: MemoryStore) -> None:
     async with started(incarnation(store)) as one:
         entry = await the_entry(store)
-        assert one.epochs == [entry.create_revision] == [one.membership.epoch]
-        assert entry.lease == one.membership.lease
+        assert one.epochs == [entry.create_revision] == [one.registration.epoch]
+        assert entry.lease == one.registration.lease
     assert await store.get(KEY) is None
 
 
@@ -81,7 +81,7 @@ async def test_a_registration_whose_answer_is_lost_is_found_again_and_made_once(
     async with started(incarnation(faulty)) as one:
         entry = await the_entry(store)
         assert one.epochs == [entry.create_revision]
-        assert entry.lease == one.membership.lease
+        assert entry.lease == one.registration.lease
         assert entry.mod_revision == entry.create_revision
     assert len(faulty.txns) == (1 if fault is StoreFault.ANSWER_LOST else 2)
 
@@ -90,7 +90,7 @@ async def test_a_registration_that_happens_after_it_was_given_up_does_not_stay(s
     faulty = FaultyStore(store)
     faulty.order(StoreFault.LATE, StoreFault.SLOW, touching=KEY)
     one = incarnation(faulty)
-    starting = asyncio.create_task(one.membership.start())
+    starting = asyncio.create_task(one.registration.start())
     async with asyncio.timeout(HANGS_SECONDS):
         await faulty.met()
         # The first try is done now, on the lease of the first; the second one fails because of it.
@@ -99,23 +99,23 @@ async def test_a_registration_that_happens_after_it_was_given_up_does_not_stay(s
     entry = await the_entry(store)
     assert [result.succeeded for result in faulty.late_results] == [True]
     assert one.epochs == [entry.create_revision]
-    assert entry.lease == one.membership.lease
+    assert entry.lease == one.registration.lease
     assert await store.keep_alive(entry.lease) > 0
-    await one.membership.leave()
+    await one.registration.leave()
 
 
 async def test_an_entry_of_this_directorys_last_process_is_not_waited_for(store: MemoryStore) -> None:
     before = incarnation(store, process=1)
     async with asyncio.timeout(HANGS_SECONDS):
-        await before.membership.start()
+        await before.registration.start()
         # It is killed: its lease has a minute to go.
-        assert before.membership._task is not None
-        before.membership._task.cancel()
+        assert before.registration._task is not None
+        before.registration._task.cancel()
         async with started(incarnation(store, process=2)) as after:
             entry = await the_entry(store)
             assert after.epochs == [entry.create_revision]
-            assert entry.create_revision > before.membership.epoch
-            assert await store.keep_alive(before.membership.lease) == 0
+            assert entry.create_revision > before.registration.epoch
+            assert await store.keep_alive(before.registration.lease) == 0
 
 
 async def test_another_node_with_the_same_id_is_a_clear_error_and_is_left_alone(
@@ -125,9 +125,9 @@ async def test_another_node_with_the_same_id_is_a_clear_error_and_is_left_alone(
         second = incarnation(store, process=2, directory=2, ttl_ms=SHORT_TTL_MS)
         with pytest.raises(NodeIdTakenError, match=r"there:7.*--node-id") as caught:
             async with asyncio.timeout(HANGS_SECONDS):
-                await second.membership.start()
+                await second.registration.start()
         assert caught.value.reason is Reason.INVALID_CONFIG
-        assert (await the_entry(store)).create_revision == first.membership.epoch
+        assert (await the_entry(store)).create_revision == first.registration.epoch
         assert second.epochs == []
     warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert len(warned) == 1
@@ -137,25 +137,25 @@ async def test_another_node_with_the_same_id_is_a_clear_error_and_is_left_alone(
 
 async def test_a_dead_node_with_the_same_id_is_waited_for(store: MemoryStore) -> None:
     dead = incarnation(store, process=1, directory=1)
-    await dead.membership.start()
-    assert dead.membership._task is not None
-    dead.membership._task.cancel()
+    await dead.registration.start()
+    assert dead.registration._task is not None
+    dead.registration._task.cancel()
     successor = incarnation(store, process=2, directory=2)
-    starting = asyncio.create_task(successor.membership.start())
-    await until(lambda: successor.membership.problem, "it says what it waits for")
+    starting = asyncio.create_task(successor.registration.start())
+    await until(lambda: successor.registration.problem, "it says what it waits for")
     store.expire(TTL_MS)
     async with asyncio.timeout(HANGS_SECONDS):
         await starting
     assert successor.epochs == [(await the_entry(store)).create_revision]
-    await successor.membership.leave()
+    await successor.registration.leave()
 
 
 async def test_a_node_whose_lease_ended_registers_in_a_new_life(store: MemoryStore) -> None:
     async with started(incarnation(store, ttl_ms=SHORT_TTL_MS)) as one:
-        await store.revoke(one.membership.lease)
+        await store.revoke(one.registration.lease)
         await until(lambda: len(one.epochs) == 2, "it registers again")
         entry = await the_entry(store)
-        assert one.epochs[0] < one.epochs[1] == entry.create_revision == one.membership.epoch
+        assert one.epochs[0] < one.epochs[1] == entry.create_revision == one.registration.epoch
 
 
 async def test_a_node_whose_entry_was_removed_while_its_lease_lives_registers_in_a_new_life_at_once(
@@ -175,10 +175,12 @@ async def test_a_node_whose_lease_ended_and_whose_id_was_taken_says_so_and_comes
 ) -> None:
     async with started(incarnation(store, ttl_ms=SHORT_TTL_MS)) as one:
         faulty = FaultyStore(store)
-        await store.revoke(one.membership.lease)
+        await store.revoke(one.registration.lease)
         async with started(incarnation(faulty, process=2, directory=2, address="there:7")) as other:
-            await until(lambda: "there:7" in (one.membership.problem or ""), "the first says why it is not registered")
-            assert (await the_entry(store)).create_revision == other.membership.epoch
+            await until(
+                lambda: "there:7" in (one.registration.problem or ""), "the first says why it is not registered"
+            )
+            assert (await the_entry(store)).create_revision == other.registration.epoch
         await until(lambda: len(one.epochs) == 2, "it is registered again")
 
 
@@ -186,16 +188,16 @@ async def test_a_store_that_cannot_be_reached_ends_no_life(store: MemoryStore) -
     faulty = FaultyStore(store)
     async with started(incarnation(faulty, ttl_ms=SHORT_TTL_MS)) as one:
         faulty.is_down = True
-        await until(lambda: one.membership.problem, "it is noticed")
+        await until(lambda: one.registration.problem, "it is noticed")
         faulty.is_down = False
-        await until(lambda: one.membership.problem is None, "it is well again")
-        assert one.epochs == [one.membership.epoch]
+        await until(lambda: one.registration.problem is None, "it is well again")
+        assert one.epochs == [one.registration.epoch]
 
 
 async def test_an_announcement_of_a_stop_is_in_the_entry_and_leaves_the_life_as_it_is(store: MemoryStore) -> None:
     async with started(incarnation(store)) as one:
         before = await the_entry(store)
-        assert await one.membership.announce_stop()
+        assert await one.registration.announce_stop()
         entry = await the_entry(store)
         assert msgspec.json.decode(entry.value, type=NodeRecord).shutting_down
         assert (entry.create_revision, entry.lease) == (before.create_revision, before.lease)
@@ -205,16 +207,16 @@ async def test_a_stop_that_cannot_be_announced_is_told_to_whoever_would_wait(sto
     faulty = FaultyStore(store)
     async with started(incarnation(faulty)) as one:
         faulty.is_down = True
-        assert not await one.membership.announce_stop()
+        assert not await one.registration.announce_stop()
 
 
 async def test_an_announcement_of_a_stop_is_this_lifes_alone(store: MemoryStore) -> None:
     one = incarnation(store, process=1)
-    await one.membership.start()
-    assert one.membership._task is not None
-    one.membership._task.cancel()
+    await one.registration.start()
+    assert one.registration._task is not None
+    one.registration._task.cancel()
     async with started(incarnation(store, process=2)):
-        assert not await one.membership.announce_stop()
+        assert not await one.registration.announce_stop()
         found = msgspec.json.decode((await the_entry(store)).value, type=NodeRecord)
         assert not found.shutting_down
 
@@ -222,12 +224,12 @@ async def test_an_announcement_of_a_stop_is_this_lifes_alone(store: MemoryStore)
 async def test_a_damaged_entry_is_told_and_waited_out(store: MemoryStore) -> None:
     await store.txn([], [Put(KEY, b"{")])
     one = incarnation(store)
-    starting = asyncio.create_task(one.membership.start())
-    await until(lambda: "cannot be read" in (one.membership.problem or ""), "it is said")
+    starting = asyncio.create_task(one.registration.start())
+    await until(lambda: "cannot be read" in (one.registration.problem or ""), "it is said")
     await store.txn([], [Delete(KEY)])
     async with asyncio.timeout(HANGS_SECONDS):
         await starting
-    await one.membership.leave()
+    await one.registration.leave()
 
 
 # Directories.
@@ -299,7 +301,7 @@ async def test_a_partition_that_was_in_sync_on_a_replaced_directory_alone_is_led
         pass
     await with_partitions(store)
     async with started(incarnation(store, process=2, directory=2)) as one:
-        offline = elected(await record_of(store, p(2)), {1: one.membership.epoch, 2: 20, 3: 30}, 2)
+        offline = elected(await record_of(store, p(2)), {1: one.registration.epoch, 2: 20, 3: 30}, 2)
         assert offline.leader == NO_LEADER
 
 
@@ -323,7 +325,7 @@ async def test_a_record_that_changes_meanwhile_is_looked_at_again(store: MemoryS
     faulty = FaultyStore(store)
     faulty.order(StoreFault.SLOW, touching="p/")
     one = incarnation(faulty, process=2, directory=2)
-    starting = asyncio.create_task(one.membership.start())
+    starting = asyncio.create_task(one.registration.start())
     async with asyncio.timeout(HANGS_SECONDS):
         await faulty.met()
         # Its leader takes somebody out.
@@ -332,7 +334,7 @@ async def test_a_record_that_changes_meanwhile_is_looked_at_again(store: MemoryS
         await starting
     assert (await record_of(store, p(0))).in_sync == (2,)
     assert (await record_of(store, p(1))).elr == (3,)
-    await one.membership.leave()
+    await one.registration.leave()
 
 
 async def test_of_two_directories_that_come_at_once_under_one_id_only_one_is_registered(store: MemoryStore) -> None:
@@ -343,14 +345,14 @@ async def test_of_two_directories_that_come_at_once_under_one_id_only_one_is_reg
     # The second one has settled everything, and its registration is on its way when the first one comes back and goes again.
     faulty.order(StoreFault.SLOW, touching=KEY)
     second = incarnation(faulty, process=2, directory=2)
-    starting = asyncio.create_task(second.membership.start())
+    starting = asyncio.create_task(second.registration.start())
     async with asyncio.timeout(HANGS_SECONDS):
         await faulty.met()
         async with started(incarnation(store, process=3, directory=1)) as first:
-            joined = PartitionRecord(2, 3, (1, 2, 3), ((1, first.membership.epoch), (2, 20)))
+            joined = PartitionRecord(2, 3, (1, 2, 3), ((1, first.registration.epoch), (2, 20)))
             await store.txn([], [Put(p(0), encode(joined))])
         await faulty.release()
         await starting
     # What it had settled was not true any more, and it settled it again.
     assert 1 not in (await record_of(store, p(0))).in_sync
-    await second.membership.leave()
+    await second.registration.leave()

@@ -1,12 +1,12 @@
-"""A node's place in the cluster: registered under its id, on a lease that it keeps alive, in an incarnation of its own.
+"""A node's registration in the cluster: an entry under its id, on a lease that it keeps alive.
 
-An incarnation begins when the entry is made; its create revision is the node's epoch. It ends when the lease does: then the node registers
-again, and leads what it is named for in the new incarnation. While the store cannot be reached nothing ends on this side: a leader
-that was named before continues, and epochs, not clocks, show whether another one was named meanwhile.
+An incarnation begins when the entry is created; its create revision is the node's epoch. It ends with the lease: then the node registers
+again, and leads the partitions for which it is elected in the new incarnation. While the store is unavailable, nothing ends on this side: a
+leader continues, and epochs, not clocks, show whether another one was elected meanwhile.
 
-An entry under this node's id is one of four things: its own, made by a try whose answer was lost (it has the lease of that try); its own of an
-earlier try or incarnation (the process is the same, or the data directory, which one process at a time can have); a dead node's, until its lease ends; or that
-of another node with the same id, by mistake.
+An existing entry under this node's id is one of four: its own, from an attempt whose answer was lost (it has the lease of that attempt);
+its own from an earlier attempt or incarnation (with the same process or data directory, which only one process at a time can use); a dead
+node's, until its lease ends; or that of another node that was given the same id by mistake.
 """
 
 import asyncio
@@ -29,25 +29,25 @@ logger = logging.getLogger("penstock.cluster")
 _RETRY_SECONDS_MIN: Final = 0.1
 _RETRY_SECONDS_MAX: Final = 2.0
 _KEEP_ALIVE_SHARE: Final = 1 / 3
-"""Of the time to live: two renewals may fail before the third is too late."""
+"""The share of the lease after which it is renewed: two renewals may fail before it ends."""
 _DEAD_LEASES: Final = 3
-"""An entry that outlives so many times to live has somebody who keeps it alive. One is due; etcd's change of leader begins them anew."""
+"""If an entry exists for this many lease times, a live process renews it. One would be enough, but a new leader of etcd restarts all leases."""
 
 
 class NodeIdTakenError(PenstockError):
-    """Another node has this one's id. It may be dead, and its lease not over yet."""
+    """Another node has this id. It may be dead, and its lease not over yet."""
 
     def __init__(self, node_id: NodeId, entry: Entry, found: NodeRecord) -> None:
         super().__init__(
             Reason.INVALID_CONFIG,
-            f"node {node_id} is already running, at {found.listeners.get('peer', 'another address')} with another data directory; use another --node-id for this node, or stop the other one",
+            f"Node {node_id} is already running, at {found.listeners.get('peer', 'another address')} with another data directory; use another --node-id for this node, or stop the other one",
         )
         self.epoch: Final = entry.create_revision
         self.where: Final = found.listeners.get("peer", "another address")
 
 
-class Membership:
-    """Keeps one node registered until it is told to leave."""
+class Registration:
+    """Keeps one node registered until :meth:`leave`."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Membership:
         on_registered: Callable[[int], None],
         lacking: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """``lacking`` tells of which partitions (by their keys) this node has lost something before it started."""
+        """``lacking`` returns the keys of the partitions of which this node has lost records."""
         self._store = store
         self._node_id = node_id
         self._record = record
@@ -74,16 +74,16 @@ class Membership:
         self.epoch = -1
         """The node's epoch."""
         self.problem: str | None = None
-        """Why the store could not be reached; None when it was, last time."""
+        """Why the store could not be reached the last time; None if it was."""
 
     async def start(self) -> None:
-        """Register, however long it takes, and stay so. INVALID_CONFIG when a live node has the id."""
+        """Register, however long it takes, and stay registered. INVALID_CONFIG if a live node has the id."""
         self._unsubscribe = self._store.subscribe(node_key(self._node_id), self._take)
         await self._register(gives_up=True)
         self._task = asyncio.create_task(self._keep_alive())
 
     async def announce_stop(self) -> bool:
-        """Let the controller move leaders elsewhere. False when it cannot be told: then there is nothing to wait for."""
+        """Let the controller move leaderships to other nodes. False if the store is unavailable: then do not wait for that."""
         self._record = replace(self._record, shutting_down=True)
         key = node_key(self._node_id)
         put = Put(key, msgspec.json.encode(self._record), self.lease)
@@ -94,7 +94,7 @@ class Membership:
             return False
 
     async def leave(self) -> None:
-        """End this incarnation now, so that nobody waits for the lease to run out."""
+        """End this incarnation now, so that other nodes need not wait until the lease ends."""
         self._unsubscribe()
         if self._task is not None:
             self._task.cancel()
@@ -119,7 +119,6 @@ class Membership:
                 if not gives_up:
                     self._trouble(error)
                 elif rival is None:
-                    # The error itself comes when it is certain, and is not said twice.
                     logger.warning(
                         "node %d is already registered, from %s with another data directory: waiting to see whether that process is alive",
                         self._node_id,
@@ -137,19 +136,19 @@ class Membership:
             await asyncio.sleep(seconds)
 
     async def _try_register(self) -> bool:
-        """Whether this node has its entry now."""
+        """Whether this node is registered now."""
         key = node_key(self._node_id)
         entry = await self._store.get(key)
         if entry is not None:
             found = _record_of(entry)
             is_this_process = found.incarnation == self._record.incarnation
             if is_this_process and entry.lease == self.lease and await self._store.keep_alive(self.lease):
-                # The answer to an earlier try was lost.
+                # The answer to an earlier attempt was lost.
                 self._begin(entry.create_revision)
                 return True
             if not is_this_process and found.directory != self._record.directory:
                 raise NodeIdTakenError(self._node_id, entry, found)
-            # An earlier incarnation of this data directory, which only one process can have: nobody needs to wait for its lease.
+            # An earlier incarnation with this data directory, which only one process can use: its lease can end now.
             await self._store.revoke(entry.lease)
         settled = await settle_directory(self._store, self._node_id, self._record.directory)
         if self.epoch < 0:
@@ -170,7 +169,7 @@ class Membership:
         logger.info("node %d is registered (epoch %d)", self._node_id, epoch)
         self._on_registered(epoch)
 
-    # Staying.
+    # Staying registered.
 
     async def _keep_alive(self) -> None:
         while True:
@@ -186,23 +185,23 @@ class Membership:
             except PenstockError as error:
                 self._trouble(error)
             except Exception:
-                # A node that does not keep itself alive is dead to the others, whatever else it does.
+                # Without its lease, the node is dead to the others, so this must never end.
                 logger.exception("node %d could not renew its registration; retrying", self._node_id)
 
     def _take(self, events: list[Event]) -> None:
-        """Whoever took this node for dead is to be told otherwise at once."""
+        """If another node has removed this one's entry, register again at once."""
         if any(event.key == node_key(self._node_id) and event.entry is None for event in events):
             self._removed.set()
 
     async def _is_alive(self) -> bool:
-        """Whether this incarnation continues. Somebody may have removed the entry though the lease is alive."""
+        """Whether this incarnation continues. The entry may have been removed although the lease is alive."""
         if not await self._store.keep_alive(self.lease):
             return False
         entry = await self._store.get(node_key(self._node_id))
         return entry is not None and entry.create_revision == self.epoch
 
     def _trouble(self, error: PenstockError) -> None:
-        # Once each: a store that cannot be reached says every time for how long.
+        # Logged once: the text of METADATA_UNAVAILABLE changes with each attempt.
         is_new = self.problem is None or error.reason is not Reason.METADATA_UNAVAILABLE
         if is_new and self.problem != error.text:
             logger.warning("node %d: %s", self._node_id, error.text)
@@ -215,5 +214,5 @@ def _record_of(entry: Entry) -> NodeRecord:
     except msgspec.MsgspecError:
         raise PenstockError(
             Reason.STORAGE_ERROR,
-            f"The entry {entry.key!r} of the metadata store cannot be read. Remove it; the node that has it registers again.",
+            f"The entry {entry.key!r} of the metadata store cannot be read; remove it, and its node registers again",
         ) from None
