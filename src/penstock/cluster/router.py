@@ -49,6 +49,7 @@ _LEARN_SECONDS: Final = 0.005
 _HEADER_BYTES: Final = 4
 
 R = TypeVar("R")
+T = TypeVar("T")
 _answer_decoder: Final = msgspec.msgpack.Decoder(OperationAnswer)
 
 
@@ -99,7 +100,11 @@ class OperationRouter:
         """The result, from whichever node owns the operation, or from all of them."""
         if operation.belongs_to.kind is OwnerKind.EVERY:
             return await self._of_every_node(operation, caller)
-        return await self._knowing_the_topic(operation, lambda: self._done_by_owner(operation, caller))
+
+        async def here() -> R:
+            return await self._broker.door.run(operation, caller)
+
+        return await self._at_owner(operation, TRY_SECONDS, here, lambda node: self._ask(node, operation, caller))
 
     def begin(self, operation: Operation[R], caller: Caller, done: Done[R]) -> Cancel:
         """The same in the background."""
@@ -123,19 +128,30 @@ class OperationRouter:
 
         return cancel
 
-    async def _done_by_owner(self, operation: Operation[R], caller: Caller) -> R:
-        search = _Search(self._broker, operation, TRY_SECONDS)
-        while True:
-            is_remote = False
-            try:
-                node = owner_of(self._broker, operation)
-                if node == self._broker.node_id:
-                    return await self._broker.door.run(operation, caller)
-                is_remote = True
-                return await self._ask(node, operation, caller)
-            except PenstockError as error:
-                search.check(error, is_remote=is_remote)
-            await asyncio.sleep(_AGAIN_SECONDS)
+    async def _at_owner(
+        self,
+        asked: Asked[Any],
+        seconds: float,
+        here: Callable[[], Coroutine[Any, Any, T]],
+        there: Callable[[NodeId], Coroutine[Any, Any, T]],
+    ) -> T:
+        """The result of ``here`` or ``there``, depending on which node owns the operation; retried while the owner changes."""
+
+        async def found() -> T:
+            search = _Search(self._broker, asked, seconds)
+            while True:
+                is_remote = False
+                try:
+                    node = owner_of(self._broker, asked)
+                    if node == self._broker.node_id:
+                        return await here()
+                    is_remote = True
+                    return await there(node)
+                except PenstockError as error:
+                    search.check(error, is_remote=is_remote)
+                await asyncio.sleep(_AGAIN_SECONDS)
+
+        return await self._knowing_the_topic(asked, found)
 
     async def _of_every_node(self, operation: Operation[R], caller: Caller) -> R:
         """The merged results of all live nodes. A node that goes down meanwhile is left out."""
@@ -192,21 +208,12 @@ class OperationRouter:
     async def open(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> OpenStream:
         """A stream from whichever node owns it."""
 
-        async def opened() -> OpenStream:
-            search = _Search(self._broker, stream, STREAM_TRY_SECONDS)
-            while True:
-                is_remote = False
-                try:
-                    node = owner_of(self._broker, stream)
-                    if node == self._broker.node_id:
-                        return self._broker.door.start(stream, caller, on_items, on_end)
-                    is_remote = True
-                    return await self._open_at(node, stream, caller, on_items, on_end)
-                except PenstockError as error:
-                    search.check(error, is_remote=is_remote)
-                await asyncio.sleep(_AGAIN_SECONDS)
+        async def here() -> OpenStream:
+            return self._broker.door.start(stream, caller, on_items, on_end)
 
-        return await self._knowing_the_topic(stream, opened)
+        return await self._at_owner(
+            stream, STREAM_TRY_SECONDS, here, lambda node: self._open_at(node, stream, caller, on_items, on_end)
+        )
 
     async def _open_at(
         self, node: NodeId, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd

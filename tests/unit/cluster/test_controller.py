@@ -140,7 +140,7 @@ async def test_a_drain_that_cannot_end_moves_leaders_and_says_how_much_is_stuck(
         await cluster.create("t", (1, 2, 3))
         doors = cluster.any.cluster.reassignments
         await doors.drain(1)
-        await until(lambda: doors.progress(1).leading == 0, "it leads nothing")
+        await until(lambda: doors.progress(1).leads == 0, "it leads nothing")
         progress = doors.progress(1)
         assert progress.replicas == progress.stuck > 0
         assert not progress.is_done

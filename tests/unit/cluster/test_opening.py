@@ -77,5 +77,5 @@ async def test_when_no_etcd_answers_it_is_said_where_one_was_looked_for_and_what
     with pytest.raises(PenstockError) as caught:
         await open_cluster(ClusterSettings(name="c", etcd=nobody), data_dir, node, disk, SystemClock(), entropy)
     assert caught.value.text.startswith(
-        f"no etcd answered at {nobody} in 0 s; start it, or specify its address with --etcd"
+        f"No etcd answered at {nobody} in 0 s; start it, or specify its address with --etcd"
     )

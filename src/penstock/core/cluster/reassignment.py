@@ -21,7 +21,7 @@ from penstock.core.topics.records import NO_LEADER, PartitionRecord, decode_part
 from penstock.core.topics.topics import Topic, Topics
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import Compare, Delete, MetadataStore, Put
-from penstock.operations.cluster import ReplicaMove
+from penstock.operations.cluster import NodeDrain, ReplicaMove
 from penstock.types import NodeId
 
 _ATTEMPTS_MAX: Final = 100
@@ -37,24 +37,6 @@ class ElectionKind(IntEnum):
     """Any live replica, if there is no leader: acknowledged records may be lost."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drain:
-    """The progress of a drain."""
-
-    node_id: NodeId
-    leading: int
-    """Partitions that it still leads."""
-    replicas: int
-    """Partitions that it still has."""
-    stuck: int
-    """Of these, partitions that no other live node can take."""
-    only_there: int = 0
-    """Of these, partitions that wait for it: it is down, and no live node has all acknowledged records. Not counted as stuck."""
-
-    @property
-    def is_done(self) -> bool:
-        """Whether nothing is left on it."""
-        return not self.leading and not self.replicas
 
 
 def moved(
@@ -242,11 +224,11 @@ class Reassignments:
         """
         await self._store.txn([], [Delete(drain_key(node_id))])
 
-    def drains(self) -> tuple[Drain, ...]:
+    def drains(self) -> tuple[NodeDrain, ...]:
         """All drains with their progress."""
         return tuple(self.progress(node_id) for node_id in sorted(self._nodes.draining))
 
-    def progress(self, node_id: int) -> Drain:
+    def progress(self, node_id: int) -> NodeDrain:
         """What a node still leads and has."""
         leading = replicas = stuck = only_there = 0
         able = set(self._nodes.racks()) - {node_id}
@@ -260,7 +242,7 @@ class Reassignments:
                         only_there += 1
                     else:
                         stuck += node_id not in record.removing and able <= set(record.replicas)
-        return Drain(NodeId(node_id), leading, replicas, stuck, only_there)
+        return NodeDrain(node_id, leading, replicas, stuck, not leading and not replicas, only_there)
 
     # Writing.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.core.cluster.election import LiveNodes, is_led
 from penstock.core.cluster.image import ClusterImage
-from penstock.core.cluster.reassignment import Drain, is_only_at
+from penstock.core.cluster.reassignment import is_only_at
 from penstock.core.cluster.records import is_reassigning
 from penstock.core.cluster.replicas import TopicIdPartition
 from penstock.core.topics.records import PartitionRecord
@@ -19,7 +19,6 @@ from penstock.operations.cluster import (
     ClusterNode,
     Controller,
     Metadata,
-    NodeDrain,
     PartitionMove,
     PartitionTrouble,
 )
@@ -97,7 +96,7 @@ def status_steps(broker: "Broker", metadata: Metadata) -> Generator[None, None, 
         under_min_in_sync=status.under_min_in_sync,
         offline=status.offline,
         moves=status.moves,
-        drains=[drained(each) for each in cluster.reassignments.drains()],
+        drains=list(cluster.reassignments.drains()),
     )
 
 
@@ -119,11 +118,6 @@ def _node(node_id: int, image: ClusterImage, found: _Found, *, is_draining: bool
         listeners={} if node is None else {name: str(address) for name, address in node.listeners.items()},
         only_there=found.only_there[node_id],
     )
-
-
-def drained(drain: Drain) -> NodeDrain:
-    """The progress of a drain, as callers see it."""
-    return NodeDrain(drain.node_id, drain.leading, drain.replicas, drain.stuck, drain.is_done, drain.only_there)
 
 
 def _controller(broker: "Broker") -> Controller | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.core.access import Caller
 from penstock.core.cluster.election import is_led, preferred
 from penstock.core.cluster.reassignment import ElectionKind
-from penstock.core.cluster.status import drained, status_steps
+from penstock.core.cluster.status import status_steps
 from penstock.core.operations.handling import answers, next_turn, works
 from penstock.errors import PenstockError, Reason
 from penstock.operations import cluster
@@ -50,7 +50,7 @@ async def drain(broker: "Broker", asked: cluster.DrainNode, _: Caller) -> cluste
     """Returns when the wish is stored."""
     reassignments = broker.cluster.reassignments
     await reassignments.drain(asked.node)
-    return drained(reassignments.progress(asked.node))
+    return reassignments.progress(asked.node)
 
 
 @works(cluster.UndrainNode)
@@ -58,7 +58,7 @@ async def undrain(broker: "Broker", asked: cluster.UndrainNode, _: Caller) -> cl
     """Returns when the wish is stored."""
     reassignments = broker.cluster.reassignments
     await reassignments.undrain(asked.node)
-    return drained(reassignments.progress(asked.node))
+    return reassignments.progress(asked.node)
 
 
 @answers(cluster.ReadClusterId)

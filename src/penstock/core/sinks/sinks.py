@@ -295,10 +295,6 @@ class Sinks:
         self.family.served(PARTITION)
         return sorted(self._sinks)
 
-    def knows(self, name: str) -> bool:
-        """Whether there is such a sink."""
-        return name in self._sinks
-
     def status(self, name: str) -> SinkStatus:
         """The status of a sink."""
         sink = self._require(name)

@@ -14,7 +14,7 @@ from penstock.gateways.connections import SWEEP_MS
 from penstock.gateways.kafka.answers import PendingAnswer
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers.k00_produce import BY_ID_FROM, append, partition_of, refuse, when_acknowledged
-from penstock.meters import Histogram, Flow
+from penstock.meters import Flow, Histogram
 from penstock.transport.receive import LENGTH_BYTES, FrameReader
 from penstock.types import NO_OFFSET, NO_TIMESTAMP, Gateway
 from penstock.wire.kafka.headers import frame

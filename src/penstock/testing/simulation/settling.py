@@ -118,7 +118,7 @@ class Convergence:
         for node in self._world.etcd.drained():
             for running in self._nodes():
                 drain = running.broker.cluster.reassignments.progress(node)
-                if drain.leading or drain.replicas > drain.stuck:
+                if drain.leads or drain.replicas > drain.stuck:
                     return f"node {node} is not drained: {drain}"
         return None
 

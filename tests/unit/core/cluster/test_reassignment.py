@@ -160,7 +160,7 @@ async def test_a_drain_is_agreed_on_and_can_be_ended() -> None:
     await door(agreed).drain(1)
     assert agreed.nodes.draining == {1}
     (progress,) = door(agreed).drains()
-    assert (progress.node_id, progress.leading, progress.replicas, progress.stuck) == (1, 1, 2, 1)
+    assert (progress.node, progress.leads, progress.replicas, progress.stuck) == (1, 1, 2, 1)
     assert not progress.is_done
     await door(agreed).undrain(1)
     await door(agreed).undrain(1)

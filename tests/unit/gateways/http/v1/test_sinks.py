@@ -198,7 +198,7 @@ async def test_a_commit_that_takes_too_long_is_told_and_goes_on(tmp_path) -> Non
     async with HttpNode(tmp_path, http=HttpSettings(request_timeout_ms=50)) as node:
         await node.client.post(f"{PATH}/open", json={})
         # Opening may have taken longer than that too.
-        await becomes(lambda: node.broker.sinks.knows("q.0") and not node.broker.sinks._sinks["q.0"].busy)
+        await becomes(lambda: "q.0" in node.broker.sinks._sinks and not node.broker.sinks._sinks["q.0"].busy)
         sink = node.broker.sinks._sinks["q.0"]
         sink.busy = True
         answer = await node.client.post(f"{PATH}/commit", json={"batch_id": 0, "parts": []})
