@@ -157,14 +157,14 @@ class Link:
             version,
             api.encode_request(request, version),
             partial(_decode_into, future, api, version),
-            partial(_fail, future),
+            partial(fail, future),
         )
         return future
 
     def post_peer(self, key: PeerApi, parts: list[Buffer]) -> "asyncio.Future[memoryview]":
         """The same for requests that only nodes use; the future gets the bytes of the response."""
         future: asyncio.Future[memoryview] = asyncio.get_running_loop().create_future()
-        self.ask(int(key), VERSION, parts, partial(_copy_into, future), partial(_fail, future))
+        self.ask(int(key), VERSION, parts, partial(_copy_into, future), partial(fail, future))
         return future
 
     def ask(
@@ -325,7 +325,8 @@ def _copy_into(future: "asyncio.Future[memoryview]", body: memoryview) -> None:
         future.set_result(memoryview(bytes(body[_NUMBER_BYTES:])))
 
 
-def _fail(future: "asyncio.Future[Any]", error: PenstockError) -> None:
+def fail(future: "asyncio.Future[Any]", error: PenstockError) -> None:
+    """Set the exception of a future, unless it is done."""
     if not future.done():
         future.set_exception(error)
         # Mark it as retrieved, since the caller may be gone.

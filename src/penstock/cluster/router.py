@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from penstock.cluster.links import Identity, Link
+from penstock.cluster.links import Identity, Link, fail
 from penstock.core.access import Caller
 from penstock.core.broker import Broker
 from penstock.core.operations.door import ELSEWHERE, unexpected
@@ -184,7 +184,7 @@ class OperationRouter:
             VERSION,
             _request(operation, caller),
             partial(_answered, answered),
-            partial(_failed, answered),
+            partial(fail, answered),
         )
         try:
             async with asyncio.timeout(_ANSWER_SECONDS + operation.wait_ms_max() / 1000):
@@ -422,13 +422,6 @@ def _answered(future: "asyncio.Future[OperationAnswer]", body: memoryview) -> No
     answer = _answer_of(body)
     if not future.done():
         future.set_result(answer)
-
-
-def _failed(future: "asyncio.Future[OperationAnswer]", error: PenstockError) -> None:
-    if not future.done():
-        future.set_exception(error)
-        # Mark it as retrieved, since the caller may be gone.
-        future.exception()
 
 
 def _decoded(node: NodeId, asked: AnyOperation[Any], answer: OperationAnswer) -> Any:  # noqa: ANN401  the result of any operation

@@ -9,6 +9,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from penstock.core.broker import Broker
@@ -163,10 +164,11 @@ class Housekeeping:
         """Store the high watermarks, if they have changed."""
         if self._broker.is_alone:
             return
-        task = self._broker.cluster.marks_task()
-        if task.marks != self._marks:
-            await self._off_loop(task.run)
-            self._marks = task.marks
+        cluster = self._broker.cluster
+        marks = cluster.replicas.known_high_watermarks()
+        if marks != self._marks:
+            await self._off_loop(partial(cluster.save_high_watermarks, marks))
+            self._marks = marks
 
     async def _checkpoint(self) -> None:
         for log in self._broker.open_logs():

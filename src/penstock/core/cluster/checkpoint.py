@@ -10,7 +10,6 @@ The file may be outdated or missing: every offset in it was committed when it wa
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -24,7 +23,7 @@ _TITLE: Final = "penstock-high-watermarks 1"
 
 
 def save(disk: Disk, path: str, marks: Mapping[TopicIdPartition, int]) -> None:
-    """Replace the file, durably."""
+    """Replace the file, durably. After an OSError, the old one is still there."""
     lines = "".join(f"{place.topic_id.hex} {place.partition} {offset}\n" for place, offset in marks.items()).encode()
     disk.write_atomic(path, f"{_TITLE} {crc32c(lines):08x}\n".encode() + lines)
 
@@ -44,16 +43,3 @@ def load(disk: Disk, path: str, report: Report) -> dict[TopicIdPartition, int]:
     except (OSError, ValueError) as error:
         report(f"{path}: {error}; the high watermarks are taken from the other nodes")
         return {}
-
-
-@dataclass(frozen=True, slots=True)
-class MarksTask:
-    """A checkpoint to be written. Created on the event loop, run in a thread."""
-
-    disk: Disk
-    path: str
-    marks: Mapping[TopicIdPartition, int]
-
-    def run(self) -> None:
-        """Write it. After an OSError, the old file is still there."""
-        save(self.disk, self.path, self.marks)

@@ -7,7 +7,6 @@ changed.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 

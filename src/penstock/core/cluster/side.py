@@ -1,5 +1,6 @@
 """A node's part in its cluster. A broker that is alone is the only node of its cluster, and is not registered anywhere."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from penstock import __version__
@@ -141,6 +142,6 @@ class ClusterSide:
     def _marks_path(self) -> str:
         return f"{self._broker.logs.data_dir}/{checkpoint.FILE}"
 
-    def marks_task(self) -> checkpoint.MarksTask:
-        """A task that writes the current high watermarks; run it in a thread."""
-        return checkpoint.MarksTask(self._broker.logs.disk, self._marks_path, self.replicas.known_high_watermarks())
+    def save_high_watermarks(self, marks: Mapping[TopicIdPartition, int]) -> None:
+        """Write the checkpoint. It blocks, and may run in any thread."""
+        checkpoint.save(self._broker.logs.disk, self._marks_path, marks)

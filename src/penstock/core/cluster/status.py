@@ -77,7 +77,7 @@ def status_steps(broker: "Broker", metadata: Metadata) -> Generator[None, None, 
                 status.leading[record.leader] += 1
                 _look(status, topic, index, record, live, problem)
             else:
-                _offline(status, topic, index, record, live, image)
+                _list_offline(status, topic, index, record, _why_offline(record, live, image))
     draining = {*image.draining}
     nodes = sorted({*live, *status.holding, *draining})
     return ClusterDescription(
@@ -158,17 +158,6 @@ def why_below_min(record: PartitionRecord, min_in_sync: int) -> str:
         return f"min.insync.replicas is {min_in_sync}, which is impossible with {have}"
     missing = [node for node in record.replicas if node not in record.in_sync]
     return f"{len(record.isr)} of the {min_in_sync} replicas required by min.insync.replicas are in sync; {_nodes(missing)} missing"
-
-
-def _offline(
-    status: _Found,
-    topic: Topic,
-    index: int,
-    record: PartitionRecord,
-    live: LiveNodes,
-    image: ClusterImage,
-) -> None:
-    _list_offline(status, topic, index, record, _why_offline(record, live, image))
 
 
 def _list_offline(status: _Found, topic: Topic, index: int, record: PartitionRecord, why: str) -> None:

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from penstock.core.cluster.checkpoint import MarksTask, load
+from penstock.core.cluster.checkpoint import load, save
 from penstock.core.cluster.replicas import TopicIdPartition
 from penstock.runtime.disk import RealDisk
 
@@ -18,9 +18,9 @@ MARKS = {
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = str(tmp_path / "marks")
-    MarksTask(RealDisk(), path, MARKS).run()
+    save(RealDisk(), path, MARKS)
     assert load(RealDisk(), path, pytest.fail) == MARKS
-    MarksTask(RealDisk(), path, {}).run()
+    save(RealDisk(), path, {})
     assert load(RealDisk(), path, pytest.fail) == {}
 
 
@@ -33,7 +33,7 @@ def test_a_new_directory_has_none(tmp_path: Path) -> None:
 )
 def test_a_damaged_file_is_not_believed_and_is_spoken_of(tmp_path: Path, damage) -> None:
     path = tmp_path / "marks"
-    MarksTask(RealDisk(), str(path), MARKS).run()
+    save(RealDisk(), str(path), MARKS)
     path.write_bytes(damage(path.read_bytes()))
     said: list[str] = []
     assert load(RealDisk(), str(path), said.append) == {}
