@@ -9,6 +9,7 @@ fails with LINK_LOST, unless it can be repeated.
 import asyncio
 from bisect import insort
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -62,31 +63,25 @@ _Leadership = tuple[int, int]
 """A leader and its epoch."""
 
 
+@dataclass(eq=False, slots=True)
 class _LeaderCall:
     """One call to a leader."""
 
-    __slots__ = ("api", "batch", "can_repeat", "done", "head", "here", "number", "until")
+    api: PeerApi
+    head: Callable[[int], Head]
+    """Makes the head of the request to a leader of this epoch."""
+    here: Callable[[Answered], None]
+    """Executes the call if this node is the leader."""
+    done: Answered
+    batch: bytearray | None = None
+    number: int = 0
+    """The calls are sent in this order."""
+    until: float = 0.0
 
-    def __init__(
-        self,
-        number: int,
-        until: float,
-        api: PeerApi,
-        head: Callable[[int], Head],
-        here: Callable[[Answered], None],
-        done: Answered,
-        batch: bytearray | None,
-    ) -> None:
-        self.number: Final = number
-        self.until: Final = until
-        self.api: Final = api
-        self.head: Final = head
-        """Makes the head of the request to a leader of this epoch."""
-        self.here: Final = here
-        """Executes the call if this node is the leader."""
-        self.done: Final = done
-        self.batch: Final = batch
-        self.can_repeat: Final = api is not PeerApi.APPEND
+    @property
+    def can_repeat(self) -> bool:
+        """Whether the call may be repeated although it may have been carried out."""
+        return self.api is not PeerApi.APPEND
 
     def __lt__(self, other: "_LeaderCall") -> bool:
         return self.number < other.number
@@ -153,15 +148,14 @@ class RemotePeers:
 
     def produce(self, topic: Topic, index: int, batch: bytearray, acks: Acks, done: Produced) -> None:
         """Append a batch."""
-        self._add(
-            topic,
-            index,
+        call = _LeaderCall(
             PeerApi.APPEND,
             lambda epoch: AppendHead(topic.topic_id.bytes, index, epoch, acks),
             lambda answered: self._here.produce(topic, index, batch, acks, partial(_several, answered)),
             partial(_single, done),
             batch,
         )
+        self._add(topic, index, call)
 
     def append_once(
         self,
@@ -178,9 +172,7 @@ class RemotePeers:
         def received(numbers: list[int] | PenstockError) -> None:
             done(numbers if isinstance(numbers, PenstockError) else AppendedRecords(numbers[:-1], numbers[-1]))
 
-        self._add(
-            topic,
-            index,
+        call = _LeaderCall(
             PeerApi.APPEND_ONCE,
             lambda epoch: AppendOnceHead(topic.topic_id.bytes, index, epoch, header, noted),
             # A copy, since a retry must begin with the unchanged batch.
@@ -190,6 +182,7 @@ class RemotePeers:
             received,
             batch,
         )
+        self._add(topic, index, call)
 
     def partition_status(
         self, topic: Topic, index: int, done: StatusDone, producer: ProducerQuery = NO_PRODUCER
@@ -207,15 +200,10 @@ class RemotePeers:
         def received(numbers: list[int] | PenstockError) -> None:
             done(numbers if isinstance(numbers, PenstockError) else LeaderStatus(*numbers))
 
-        self._add(
-            topic,
-            index,
-            PeerApi.PARTITION_STATUS,
-            lambda epoch: PartitionStatusHead(topic.topic_id.bytes, index, epoch, *producer),
-            here,
-            received,
-            None,
-        )
+        def head(epoch: int) -> Head:
+            return PartitionStatusHead(topic.topic_id.bytes, index, epoch, *producer)
+
+        self._add(topic, index, _LeaderCall(PeerApi.PARTITION_STATUS, head, here, received))
 
     def committed(self, offsets_partition: int, group: GroupId, key: PartitionKey, done: CommittedDone) -> None:
         """Ask for the offset that a group has committed."""
@@ -230,32 +218,18 @@ class RemotePeers:
         def received(numbers: list[int] | PenstockError) -> None:
             done(numbers if isinstance(numbers, PenstockError) else next(iter(numbers), None))
 
-        self._add(
-            topic,
-            offsets_partition,
-            PeerApi.COMMITTED,
-            lambda epoch: CommittedHead(topic.topic_id.bytes, offsets_partition, epoch, group, *key),
-            here,
-            received,
-            None,
-        )
+        def head(epoch: int) -> Head:
+            return CommittedHead(topic.topic_id.bytes, offsets_partition, epoch, group, *key)
 
-    def _add(
-        self,
-        topic: Topic,
-        index: int,
-        api: PeerApi,
-        head: Callable[[int], Head],
-        here: Callable[[Answered], None],
-        done: Answered,
-        batch: bytearray | None,
-    ) -> None:
-        size = 0 if batch is None else len(batch)
+        self._add(topic, offsets_partition, _LeaderCall(PeerApi.COMMITTED, head, here, received))
+
+    def _add(self, topic: Topic, index: int, call: _LeaderCall) -> None:
+        size = 0 if call.batch is None else len(call.batch)
         if self._stopped:
-            done(PenstockError(Reason.SHUTTING_DOWN))
+            call.done(PenstockError(Reason.SHUTTING_DOWN))
             return
         if self._bytes + size > WAITING_BYTES_MAX:
-            done(
+            call.done(
                 PenstockError(
                     Reason.LEADER_NOT_AVAILABLE,
                     f"{WAITING_BYTES_MAX} bytes are waiting to be sent to other nodes, which is the limit; try again in a moment",
@@ -268,8 +242,8 @@ class RemotePeers:
         queue = self._queues.get(place)
         if queue is None:
             queue = self._queues[place] = _LeaderQueue(place)
-        until = asyncio.get_running_loop().time() + TRY_SECONDS
-        queue.waiting.append(_LeaderCall(self._number, until, api, head, here, done, batch))
+        call.number, call.until = self._number, asyncio.get_running_loop().time() + TRY_SECONDS
+        queue.waiting.append(call)
         self._advance(queue)
 
     # Queues.

@@ -4,6 +4,7 @@ A replica has all records of its leader. An observer begins at the offset that i
 Ids of topics are UUIDs of version 4; those of observers' logs are derived from them, with version 8. They are removed at each start.
 """
 
+from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
@@ -22,14 +23,12 @@ def is_observed_id(topic_id: UUID) -> bool:
     return topic_id.int & _VERSION_MASK == _OBSERVED
 
 
+@dataclass(slots=True)
 class Observed:
     """One partition that this node observes."""
 
-    __slots__ = ("asked_ms", "from_offset", "has_begun")
-
-    def __init__(self, from_offset: int, asked_ms: int) -> None:
-        self.from_offset = from_offset
-        """Readers here need records from this offset on."""
-        self.asked_ms = asked_ms
-        """The monotonic time of the last read request."""
-        self.has_begun = False
+    from_offset: int
+    """Readers here need records from this offset on."""
+    asked_ms: int
+    """The monotonic time of the last read request."""
+    has_begun: bool = False

@@ -1,6 +1,7 @@
 """A key that is in use: the requests with this key, and the progress of its record."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from penstock.core.access import Caller
@@ -42,17 +43,15 @@ class KeyedRequest(NamedTuple):
     done: OnceDone
 
 
+@dataclass(eq=False, slots=True)
 class Attempt:
     """A key in use, from its first request until the record's place is stored."""
 
-    __slots__ = ("key", "over", "placed", "requests", "topic")
-
-    def __init__(self, key: Key, topic: TopicName) -> None:
-        self.key: Final = key
-        self.topic: Final = topic
-        self.requests: list[KeyedRequest] = []
-        self.placed: Placed | None = None
-        self.over = False
+    key: Key
+    topic: TopicName
+    requests: list[KeyedRequest] = field(default_factory=list)
+    placed: Placed | None = None
+    over: bool = False
 
 
 def encoded(text: str) -> bytes:

@@ -13,7 +13,7 @@ by the clock.
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.core.idempotency.stored import KEY_HEADER, digest_in
 from penstock.core.partitions.partition import Partition
@@ -52,20 +52,15 @@ class _Marks:
         self.offsets[mark] = max(offset, self.offsets.get(mark, offset))
 
 
-class _Call:
+class _Call(NamedTuple):
     """One call of ``append_once``."""
 
-    __slots__ = ("batch", "done", "header", "records", "search_from")
-
-    def __init__(
-        self, batch: bytearray, header: str, search_from: list[int], records: list[Record], done: AppendedOnce
-    ) -> None:
-        self.batch: Final = batch
-        self.header: Final = header
-        self.search_from: Final = search_from
-        """For each record."""
-        self.records: Final = records
-        self.done: Final = done
+    batch: bytearray
+    header: str
+    search_from: list[int]
+    """For each record."""
+    records: list[Record]
+    done: AppendedOnce
 
 
 class LedAppends:

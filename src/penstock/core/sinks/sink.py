@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.core.access import Caller
@@ -30,19 +31,17 @@ class WaitingCommit:
             done(result)
 
 
+@dataclass(eq=False, slots=True)
 class Work:
     """One target of the open intent, and how much of it is done."""
 
-    __slots__ = ("appended", "dropped", "is_lost", "target")
-
-    def __init__(self, target: Target, *, is_lost: bool = False) -> None:
-        self.target: Final = target
-        self.is_lost: Final = is_lost
-        """Whether a power loss destroyed some of the staged batches. Possible only if records are acknowledged before they are synced."""
-        self.appended = 0
-        """Records in the target's log, committed or not."""
-        self.dropped = False
-        """The remaining records are lost, or their topic was deleted."""
+    target: Target
+    is_lost: bool = False
+    """Whether a power loss destroyed some of the staged batches. Possible only if records are acknowledged before they are synced."""
+    appended: int = 0
+    """Records in the target's log, committed or not."""
+    dropped: bool = False
+    """The remaining records are lost, or their topic was deleted."""
 
     @property
     def left(self) -> int:
@@ -50,50 +49,37 @@ class Work:
         return 0 if self.dropped else self.target.record_count - self.appended
 
 
+@dataclass(eq=False, slots=True)
 class Sink:
     """Changed only by ``SinkCommits`` and ``Sinks``."""
 
-    __slots__ = (
-        "busy",
-        "gone",
-        "has_own_producer",
-        "idle_waiters",
-        "is_looked_at",
-        "left",
-        "name",
-        "problem",
-        "queue",
-        "seen_offset",
-        "staging",
-        "stored",
-        "touched_ms",
-        "work",
-    )
+    name: str
+    stored: StoredSink
+    """As last committed to ``__sinks``."""
+    touched_ms: int
+    """Monotonic time of the last use (``uses.py``). Before the start of the process if it was not used since."""
+    work: list[Work] = field(default_factory=list)
+    """The targets of the intent in ``stored``."""
+    is_looked_at: bool = False
+    """Whether ``work`` is what the targets really have."""
+    queue: deque[WaitingCommit] = field(default_factory=deque)
+    idle_waiters: list[Callable[[], None]] = field(default_factory=list)
+    busy: bool = False
+    gone: bool = False
+    """Deleted, or coordinated by another node."""
+    has_own_producer: bool = False
+    """Whether this coordinator has taken a producer id for it."""
+    left: Reason | None = None
+    """Why this node no longer coordinates it."""
+    problem: str | None = None
+    """Why the open intent could not be completed yet; it is retried."""
+    seen_offset: int | None = None
+    """Where the staging log ended when it was last looked at; None before that."""
 
-    def __init__(self, name: str, stored: StoredSink, touched_ms: int) -> None:
-        self.name: Final = name
-        self.staging: Final = staging_topic(name)
-        self.stored = stored
-        """As last committed to ``__sinks``."""
-        self.work: list[Work] = []
-        """The targets of the intent in ``stored``."""
-        self.is_looked_at = False
-        """Whether ``work`` is what the targets really have."""
-        self.queue: deque[WaitingCommit] = deque()
-        self.idle_waiters: list[Callable[[], None]] = []
-        self.busy = False
-        self.gone = False
-        """Deleted, or coordinated by another node."""
-        self.has_own_producer = False
-        """Whether this coordinator has taken a producer id for it."""
-        self.left: Reason | None = None
-        """Why this node no longer coordinates it."""
-        self.problem: str | None = None
-        """Why the open intent could not be completed yet; it is retried."""
-        self.touched_ms = touched_ms
-        """Monotonic time of the last use (``uses.py``). Before the start of the process if it was not used since."""
-        self.seen_offset: int | None = None
-        """Where the staging log ended when it was last looked at; None before that."""
+    @property
+    def staging(self) -> str:
+        """The name of its staging topic."""
+        return staging_topic(self.name)
 
     def wants(self, batch_id: int) -> bool:
         """Whether the batch is not committed yet."""
