@@ -138,7 +138,7 @@ def test_a_second_node_with_the_same_id_ends_with_a_sentence(etcd: Etcd, tmp_pat
     with NodeProcess(tmp_path / "one", 1, etcd.urls, ALONE) as node:
         # It gives the other one as long as its own lease would last, three times.
         text = refusal(NodeProcess(tmp_path / "two", 1, etcd.urls, {**ALONE, "cluster.lease_ms": 2_000}))
-        assert f"node 1 is already running, at {node.addresses['peer']}" in text
+        assert f"Node 1 is already running, at {node.addresses['peer']}" in text
         assert "--node-id" in text
         produce_confluent(node.bootstrap, "orders", RECORDS)
 
