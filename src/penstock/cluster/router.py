@@ -130,7 +130,7 @@ class OperationRouter:
 
     async def _at_owner(
         self,
-        asked: Asked[Any],
+        asked: AnyOperation[Any],
         seconds: float,
         here: Callable[[], Coroutine[Any, Any, T]],
         there: Callable[[NodeId], Coroutine[Any, Any, T]],

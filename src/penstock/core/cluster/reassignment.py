@@ -36,8 +36,6 @@ class ElectionKind(IntEnum):
     """Any live replica, if there is no leader: acknowledged records may be lost."""
 
 
-
-
 def moved(
     record: PartitionRecord, target: tuple[int, ...], live: LiveNodes, min_in_sync: int, avoid: Iterable[int] = ()
 ) -> PartitionRecord:
