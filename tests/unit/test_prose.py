@@ -1,8 +1,4 @@
-"""The documents and the texts in the source are plain English: phrases that native speakers do not use, and the form of errors.
-
-Each line of ``not_yet_plain.txt`` has a rule and a file that does not keep it yet. The list only shrinks: the line of a file
-that keeps the rule must be removed.
-"""
+"""The documents and the texts in the source are plain English: phrases that native speakers do not use, and the form of errors."""
 
 import ast
 import io
@@ -14,7 +10,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-NOT_YET_PLAIN = Path(__file__).with_name("not_yet_plain.txt")
 
 PHRASES = {
     r"(?:is|are|was|were|be|been|being) told": "is reported, receives, learns",
@@ -117,29 +112,9 @@ def texts() -> dict[str, str]:
     }
 
 
-def excused() -> list[tuple[str, str]]:
-    """The rule and the file of each line in the list."""
-    return [(rule, name) for rule, name in map(str.split, NOT_YET_PLAIN.read_text(encoding="utf-8").splitlines())]
-
-
 @pytest.mark.parametrize("rule", RULES)
 def test_texts_are_plain_english(rule: str) -> None:
-    listed = excused()
-    wrong = [
-        f"{name}: {finding}"
-        for name, text in texts().items()
-        if (rule, name) not in listed
-        for finding in RULES[rule](name, text)
-    ]
-    assert wrong == []
-
-
-def test_files_that_became_plain_are_no_longer_excused() -> None:
-    all_texts = texts()
-    listed = excused()
-    plain = [f"{rule} {name}" for rule, name in listed if not RULES[rule](name, all_texts.get(name, ""))]
-    assert plain == [], f"remove these lines from {NOT_YET_PLAIN.name}"
-    assert listed == sorted(set(listed)), "sort the list, each line once"
+    assert [f"{name}: {finding}" for name, text in texts().items() for finding in RULES[rule](name, text)] == []
 
 
 @pytest.mark.parametrize(

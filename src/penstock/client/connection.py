@@ -149,7 +149,7 @@ class Connection:
 
     def _receive_own(self, ticket: Ticket, timeout_ms: int) -> memoryview:
         if not self._open:
-            raise ConnectionLost(f"the connection to {self.address} is closed")
+            raise ConnectionLost(f"The connection to {self.address} is closed")
         assert ticket in self._waiting, "an answer is received once"
         while (first := self._waiting.popleft()) is not ticket:
             self._early[first.correlation_id] = self._receive_frame(first, timeout_ms)
@@ -166,7 +166,7 @@ class Connection:
 
     def _send_all(self, buffers: list[Buffer]) -> None:
         if not self._open:
-            raise ConnectionLost(f"the connection to {self.address} is closed")
+            raise ConnectionLost(f"The connection to {self.address} is closed")
         try:
             self._socket.settimeout(self.timeout_ms / 1000)
             for start in range(0, len(buffers), SEND_BUFFERS_MAX):
