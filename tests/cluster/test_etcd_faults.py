@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from penstock.address import Address
-from penstock.cluster.registration import Registration
+from penstock.cluster.registration import NodeRegistration
 from penstock.core.cluster.image import NodeRecord
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.etcd import store as store_module
@@ -349,7 +349,7 @@ async def test_a_registration_whose_answer_is_lost_is_adopted_by_its_lease(etcd:
     ):
         epochs: list[int] = []
         record = NodeRecord(UUID(int=1), UUID(int=2), {"peer": "127.0.0.1:1"})
-        registration = Registration(store, NodeId(1), record, ttl_ms=60_000, on_registered=epochs.append)
+        registration = NodeRegistration(store, NodeId(1), record, ttl_ms=60_000, on_registered=epochs.append)
         ask_once = store._endpoints.ask_once
 
         async def losing(question: Callable[[StoreMember], Awaitable[object]]) -> object:

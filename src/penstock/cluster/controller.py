@@ -36,7 +36,7 @@ from penstock.metadata.port import Compare, Delete, Put, SharedStore
 from penstock.types import TopicId
 
 if TYPE_CHECKING:
-    from penstock.cluster.registration import Registration
+    from penstock.cluster.registration import NodeRegistration
 
 logger = logging.getLogger("penstock.cluster")
 
@@ -71,7 +71,7 @@ Chore = Callable[[], Awaitable[float | None]]
 class Controller:
     """A candidate for as long as the node runs, and the controller while it is elected."""
 
-    def __init__(self, broker: Broker, store: SharedStore, registration: "Registration") -> None:
+    def __init__(self, broker: Broker, store: SharedStore, registration: "NodeRegistration") -> None:
         self._broker = broker
         self._cluster: Final = broker.cluster
         self._store = store

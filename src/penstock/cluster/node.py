@@ -13,7 +13,7 @@ from penstock.cluster.fetching import Fetching
 from penstock.cluster.in_sync_changes import InSyncChanges
 from penstock.cluster.internal_topics import InternalTopics
 from penstock.cluster.links import Identity
-from penstock.cluster.registration import Registration
+from penstock.cluster.registration import NodeRegistration
 from penstock.cluster.remote import RemotePeers
 from penstock.cluster.router import OperationRouter
 from penstock.cluster.watching import Watching
@@ -54,7 +54,7 @@ class NodeRunner:
             version=__version__,
             started_ms=broker.clock.now_ms(),
         )
-        self.registration: Final = Registration(
+        self.registration: Final = NodeRegistration(
             store,
             broker.node_id,
             record,

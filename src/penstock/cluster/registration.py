@@ -46,7 +46,7 @@ class NodeIdTakenError(PenstockError):
         self.where: Final = found.listeners.get("peer", "another address")
 
 
-class Registration:
+class NodeRegistration:
     """Keeps one node registered until :meth:`leave`."""
 
     def __init__(

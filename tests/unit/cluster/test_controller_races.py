@@ -20,7 +20,7 @@ from tests.unit.cluster.world import CoreNode, CoreWorld
 HANGS_SECONDS = 60
 
 
-class Registration:
+class NodeRegistration:
     """What a controller needs of its node's membership."""
 
     def __init__(self, node: CoreNode) -> None:
@@ -48,7 +48,7 @@ class ControlledWorld(CoreWorld):
     def stand(self, *nodes: int) -> None:
         for number in nodes:
             node = self[number]
-            made = Controller(node.broker, node.store, Registration(node))  # type: ignore[arg-type]
+            made = Controller(node.broker, node.store, NodeRegistration(node))  # type: ignore[arg-type]
             self.controllers[number] = made
             made.start()
             made._woken.set()

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from penstock.cluster.directories import directory_key
-from penstock.cluster.registration import NodeIdTakenError, Registration
+from penstock.cluster.registration import NodeIdTakenError, NodeRegistration
 from penstock.core.cluster.election import elected
 from penstock.core.cluster.image import NodeRecord, node_key
 from penstock.core.topics.records import NO_LEADER, PartitionRecord, decode_partition, encode
@@ -31,7 +31,7 @@ HANGS_SECONDS = 60
 class Incarnation:
     """A registration, and the epochs that it told."""
 
-    registration: Registration
+    registration: NodeRegistration
     epochs: list[int] = field(default_factory=list)
 
 
@@ -40,7 +40,7 @@ def incarnation(
 ) -> Incarnation:
     record = NodeRecord(UUID(int=process), UUID(int=directory), {"peer": address})
     epochs: list[int] = []
-    return Incarnation(Registration(store, NodeId(1), record, ttl_ms=ttl_ms, on_registered=epochs.append), epochs)
+    return Incarnation(NodeRegistration(store, NodeId(1), record, ttl_ms=ttl_ms, on_registered=epochs.append), epochs)
 
 
 @contextlib.asynccontextmanager

@@ -22,7 +22,7 @@ CONSUMER_ID: Final = "consumer-id"
 """The name in the initial metadata, which is sent as soon as the subscription is open."""
 
 
-class Subscription(Protocol):
+class SubscriptionSource(Protocol):
     """One subscription. ``ready`` is awaited before each ``take``."""
 
     @property
@@ -60,7 +60,7 @@ async def subscribe(request: SubscribeRequest, call: GrpcCall) -> None:
     """Send each record in a message of its own."""
     write = call.context.write
 
-    async def send(subscription: Subscription, taken: list[Any]) -> int:
+    async def send(subscription: SubscriptionSource, taken: list[Any]) -> int:
         count = 0
         for item in taken:
             message = subscription.message(item)
@@ -77,7 +77,7 @@ async def subscribe_batch(request: SubscribeRequest, call: GrpcCall) -> None:
     """Send many records in each message."""
     write = call.context.write
 
-    async def send(subscription: Subscription, taken: list[Any]) -> int:
+    async def send(subscription: SubscriptionSource, taken: list[Any]) -> int:
         messages = [(item, message) for item in taken if (message := subscription.message(item)) is not None]
         if messages:
             frame = encode_frame(message for _, message in messages)
@@ -93,7 +93,7 @@ async def _serve(request: SubscribeRequest, call: GrpcCall, portion: int, send: 
     serving = call.serving
     await call.broker.do(FollowTopic(request.topic), call.caller)
     topic = call.broker.topics.require(request.topic)
-    subscription: Subscription
+    subscription: SubscriptionSource
     if request.lease_ms:
         subscription = leasing(request, call, topic)
     else:

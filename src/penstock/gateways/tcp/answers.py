@@ -16,7 +16,7 @@ _encode: Final = _encoder.encode
 encode_lines: Final = _encoder.encode_lines
 
 
-class JsonRecord(msgspec.Struct, rename={"key_encoding": "keyEncoding"}, gc=False):
+class LineRecord(msgspec.Struct, rename={"key_encoding": "keyEncoding"}, gc=False):
     """A record in an answer. Bytes that are not UTF-8 are base64, and an encoding field says so."""
 
     offset: int
@@ -28,14 +28,14 @@ class JsonRecord(msgspec.Struct, rename={"key_encoding": "keyEncoding"}, gc=Fals
     key_encoding: str | UnsetType = UNSET
 
 
-class Success(msgspec.Struct, gc=False):
+class SuccessLine(msgspec.Struct, gc=False):
     """The answer to a request that was carried out."""
 
     ok: bool
     data: object
 
 
-class Failure(msgspec.Struct, gc=False):
+class FailureLine(msgspec.Struct, gc=False):
     """The answer to a request that was refused."""
 
     ok: bool
@@ -44,30 +44,30 @@ class Failure(msgspec.Struct, gc=False):
 
 def failure(text: str) -> bytes:
     """The line of an error."""
-    return _encode(Failure(False, text)) + b"\n"
+    return _encode(FailureLine(False, text)) + b"\n"
 
 
 def answer(data: object) -> bytes:
     """The line of a result."""
-    return _encode(Success(True, data)) + b"\n"
+    return _encode(SuccessLine(True, data)) + b"\n"
 
 
-def produced(request: Request, placed: Placed) -> Success:
+def produced(request: Request, placed: Placed) -> SuccessLine:
     """The answer to a produce: the record. Its key and value are returned as they were sent."""
     partition, offset, timestamp_ms = placed
     time = iso_time(timestamp_ms)
     if request.encoding is None and request.key_encoding is None:
-        return Success(True, JsonRecord(offset, time, request.value, request.key, partition))
+        return SuccessLine(True, LineRecord(offset, time, request.value, request.key, partition))
     encoding = UNSET if request.encoding is None else request.encoding
     key_encoding = UNSET if request.key_encoding is None or request.key is None else request.key_encoding
-    return Success(True, JsonRecord(offset, time, request.value, request.key, partition, encoding, key_encoding))
+    return SuccessLine(True, LineRecord(offset, time, request.value, request.key, partition, encoding, key_encoding))
 
 
-def record(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> JsonRecord:
+def record(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None) -> LineRecord:
     """A record that was fetched."""
     value_text, encoding = text_of(value)
     key_text, key_encoding = text_of(key)
-    return JsonRecord(
+    return LineRecord(
         offset, iso_time(timestamp_ms), value_text, key_text, UNSET, encoding or UNSET, key_encoding or UNSET
     )
 

@@ -18,7 +18,7 @@ from penstock.core.publish import NewRecord, Placed, Results
 from penstock.errors import PenstockError
 from penstock.gateways.connections import ClientConnection
 from penstock.gateways.publishing import publish_by_topic
-from penstock.gateways.tcp.answers import Failure, Success, encode_lines, failure, produced
+from penstock.gateways.tcp.answers import FailureLine, SuccessLine, encode_lines, failure, produced
 from penstock.gateways.tcp.errors import INTERNAL_ERROR, LINE_TOO_LONG, Refused, text_for
 from penstock.gateways.tcp.handlers import HANDLERS, Command, line_of, metrics
 from penstock.gateways.tcp.requests import Request, new_record, parse
@@ -204,13 +204,15 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         return following
 
     def _produced(self, slot: Slot, lines: list[Request], results: Results) -> None:
-        answers: list[Success | Failure] = []
+        answers: list[SuccessLine | FailureLine] = []
         for request, result in zip(lines, results, strict=True):
             if isinstance(result, Placed):
                 answers.append(produced(request, result))
             else:
                 self.gateway.count_error(result.reason.name)
-                answers.append(Failure(False, text_for(result, self.broker, request.topic, request.partition, None)))
+                answers.append(
+                    FailureLine(False, text_for(result, self.broker, request.topic, request.partition, None))
+                )
         slot.complete(encode_lines(answers))
 
     def _too_long(self) -> Refused:
