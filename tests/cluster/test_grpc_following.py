@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from penstock.core.access import ANONYMOUS, Caller
-from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.publish import NewRecord
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import GrpcCall
 from penstock.gateways.grpc.following import Following, ends_for
-from penstock.types import Acks, Gateway
+from penstock.operations.groups import OffsetToCommit
+from penstock.types import Acks, Gateway, PartitionKey
 from penstock.wire.mq import mq_generated as mq
 from tests.support.gateway_cluster import GatewayCluster, GatewayNode
 

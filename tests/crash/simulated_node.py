@@ -18,7 +18,6 @@ from random import Random
 from uuid import UUID
 
 from penstock.core.broker import Broker
-from penstock.core.groups.requests import CommitOffsets, OffsetToCommit, PartitionKey
 from penstock.core.partitions.delete_records import delete_records
 from penstock.core.partitions.partition import Partition
 from penstock.core.topics.config import ChangeKind, ConfigChange
@@ -26,10 +25,11 @@ from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.log.cleaning import CompactionTask
 from penstock.metadata.memory import MemoryStore
+from penstock.operations.groups import CommitOffsets, OffsetToCommit
 from penstock.records.batch import read_header
 from penstock.records.builder import build_batch
 from penstock.records.records import Record, read_records
-from penstock.types import GroupId
+from penstock.types import GroupId, PartitionKey
 from tests.crash.simulated_world import SeededEntropy, StepFlusher, TroubledDisk
 from tests.support.worlds import DATA_DIR, ManualClock, broker_on
 

@@ -10,7 +10,6 @@ from typing import Any, Self
 from penstock.address import Address
 from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.broker import Broker
-from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.partitions.partition import Partition
 from penstock.core.topics.topics import NewTopic, Topic
 from penstock.errors import Reason
@@ -21,13 +20,14 @@ from penstock.gateways.kafka.handlers import HANDLERS
 from penstock.log.manager import LogManager
 from penstock.metadata.port import MetadataStore
 from penstock.metadata.sqlite import SqliteStore
+from penstock.operations.groups import OffsetToCommit
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
 from penstock.runtime.clock import within_ms
 from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
 from penstock.settings import GroupSettings, LogSettings, ServerSettings, Settings
-from penstock.types import Flush, Gateway, GroupId, NodeId, TopicName
+from penstock.types import Flush, Gateway, GroupId, NodeId, PartitionKey, TopicName
 from penstock.wire.kafka.apis import API, ApiKey
 from tests.support.settings import AT_ONCE
 from tests.support.worlds import CountingEntropy, ManualClock

@@ -16,7 +16,6 @@ from typing import Final
 from penstock.cluster.links import Identity, Link
 from penstock.core.broker import Broker
 from penstock.core.cluster.replicas import TopicIdPartition
-from penstock.core.groups.requests import PartitionKey
 from penstock.core.partitions.local_peers import LocalPeers
 from penstock.core.partitions.peers import AppendedOnce, AppendedRecords, CommittedDone, Produced, StatusDone
 from penstock.core.partitions.status import NO_PRODUCER, LeaderStatus, ProducerQuery
@@ -25,7 +24,7 @@ from penstock.core.topics.records import NO_LEADER
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
-from penstock.types import Acks, GroupId, NodeId
+from penstock.types import Acks, GroupId, NodeId, PartitionKey
 from penstock.wire.errors import ProtocolViolation
 from penstock.wire.peers import (
     AppendHead,

@@ -8,14 +8,14 @@ which may lag a little.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.groups.requests import CommittedOffset, GroupDescription, GroupState, PartitionKey
+from penstock.core.groups.requests import CommittedOffset
 from penstock.core.groups.subscription import assigned_partitions
 from penstock.core.partitions.replica import Replica
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
-from penstock.operations.groups import GroupPartitionStatus, GroupStatus, MemberStatus
+from penstock.operations.groups import GroupDescription, GroupPartitionStatus, GroupState, GroupStatus, MemberStatus
 from penstock.operations.topics import FlowStats, PartitionStats, TopicStats
-from penstock.types import NO_TIMESTAMP, Gateway, GroupId, TopicName
+from penstock.types import NO_TIMESTAMP, Gateway, GroupId, PartitionKey, TopicName
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker

@@ -22,15 +22,16 @@ from prometheus_client.registry import Collector
 
 from penstock import __version__
 from penstock.core.broker import Broker
-from penstock.core.groups.requests import CommittedOffset, GroupState, PartitionKey
+from penstock.core.groups.requests import CommittedOffset
 from penstock.core.partitions.partition import Partition
 from penstock.core.stats import lag_of, next_unread
 from penstock.errors import PenstockError
 from penstock.meters import Counts, Histogram
 from penstock.observe.cluster_numbers import numbers_of
 from penstock.observe.declared import METRICS, MetricKind
+from penstock.operations.groups import GroupState
 from penstock.operations.queues import PartitionStatus
-from penstock.types import NO_TIMESTAMP, GroupId
+from penstock.types import NO_TIMESTAMP, GroupId, PartitionKey
 
 SERIES_MAX: Final = 2000
 """For one metric: ten bytes of memory in the broker become a kilobyte in Prometheus."""

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.stats import group_status, topic_stats
 from penstock.core.topics.config import ChangeKind, ConfigChange
 from penstock.errors import BacklogFull, PenstockError, Reason
+from penstock.operations.groups import OffsetToCommit
 from penstock.settings import QueueSettings
-from penstock.types import GroupId, TopicName
+from penstock.types import GroupId, PartitionKey, TopicName
 from tests.support.cluster_nodes import Running, until
 from tests.support.coordinator_cluster import CoordinatorCluster
 from tests.support.queue_cluster import QueueCluster, places

@@ -12,7 +12,6 @@ from penstock.core.cluster.follower import Follower
 from penstock.core.cluster.observed import observed_id
 from penstock.core.cluster.replicas import TopicIdPartition
 from penstock.core.coordinators.topic import partition_of
-from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.publish import NewRecord
 from penstock.core.queues import upkeep
 from penstock.core.queues.envelope import MAX_ATTEMPTS
@@ -20,9 +19,10 @@ from penstock.core.queues.moves import REDRIVE_GROUP
 from penstock.core.topics.names import OFFSETS_TOPIC, QUEUE_STATE_TOPIC
 from penstock.errors import PenstockError, Reason
 from penstock.operations.dead_letters import ALL, PlanRedrive, Redrive, ShowDeadLetters
+from penstock.operations.groups import OffsetToCommit
 from penstock.operations.queues import Consume, WhyState
 from penstock.settings import QueueSettings
-from penstock.types import GroupId, TopicName
+from penstock.types import GroupId, PartitionKey, TopicName
 from tests.support.cluster_nodes import SECONDS_MAX, until
 from tests.support.queue_cluster import CALLER, LEASE_MS, QueueCluster, places
 

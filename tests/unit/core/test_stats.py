@@ -8,10 +8,10 @@ import pytest
 import pytest_asyncio
 
 from penstock.core import stats
-from penstock.core.groups.requests import GroupState
 from penstock.core.groups.subscription import assigned_partitions
 from penstock.core.stats import group_status, topic_stats
 from penstock.errors import PenstockError, Reason
+from penstock.operations.groups import GroupState
 from penstock.types import Gateway, GroupId, TopicName
 from tests.support.kafka_node import KafkaNode
 

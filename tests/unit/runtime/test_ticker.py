@@ -8,7 +8,10 @@ import pytest
 from penstock.core.access import INTERNAL
 from penstock.core.broker import Broker
 from penstock.core.coordinators.deadlines import Timer
-from penstock.core.groups.requests import (
+from penstock.core.publish import NewRecord
+from penstock.core.topics.topics import NewTopic
+from penstock.metadata.memory import MemoryStore
+from penstock.operations.groups import (
     NO_MEMBER,
     GroupState,
     JoinClassicGroup,
@@ -17,9 +20,6 @@ from penstock.core.groups.requests import (
     SyncClassicGroup,
     SyncResult,
 )
-from penstock.core.publish import NewRecord
-from penstock.core.topics.topics import NewTopic
-from penstock.metadata.memory import MemoryStore
 from penstock.operations.queues import Delivery, Lease
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.ticker import Ticker

@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.dead_letters.letters import is_wanted, read_dead_letter, within
-from penstock.core.groups.requests import PartitionKey
 from penstock.core.partitions.reading import read_from
 from penstock.core.partitions.status import LeaderStatus
 from penstock.core.queues.moves import REDRIVE_GROUP
@@ -18,7 +17,7 @@ from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB
 from penstock.operations.dead_letters import DeadLetter, DeadLetterFilter
-from penstock.types import TopicName
+from penstock.types import PartitionKey, TopicName
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker

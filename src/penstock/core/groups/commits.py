@@ -12,18 +12,12 @@ from penstock.core.coordinators.jobs import AllOf
 from penstock.core.coordinators.topic import StoredDone
 from penstock.core.groups.directory import TOO_LARGE, Directory, Partitions
 from penstock.core.groups.group import Group
-from penstock.core.groups.requests import (
-    CommitDone,
-    CommitOffsets,
-    CommittedOffset,
-    GroupState,
-    OffsetToCommit,
-    PartitionKey,
-)
+from penstock.core.groups.requests import CommitDone, CommittedOffset
 from penstock.core.groups.stored import offset_record, tombstones
 from penstock.errors import PenstockError, Reason
 from penstock.limits import OFFSET_METADATA_BYTES_MAX
-from penstock.types import NO_TIMESTAMP, GroupId, TopicName
+from penstock.operations.groups import CommitOffsets, GroupState, OffsetToCommit
+from penstock.types import NO_TIMESTAMP, GroupId, PartitionKey, TopicName
 
 SWEEP_GROUPS_MAX: Final = 200
 """Groups looked at for expired offsets in one tick: about a millisecond."""

@@ -17,18 +17,13 @@ from penstock.core.groups.directory import Directory, Partitions
 from penstock.core.groups.group import Group
 from penstock.core.groups.loading import GroupsShard
 from penstock.core.groups.rebalance import Rebalancer
-from penstock.core.groups.requests import (
-    GroupDescription,
-    GroupListing,
-    GroupState,
-    MemberDescription,
-    PartitionKey,
-)
+from penstock.core.groups.requests import GroupListing
 from penstock.core.groups.shared import SharedGroups
 from penstock.errors import PenstockError, Reason
+from penstock.operations.groups import GroupDescription, GroupState, MemberDescription
 from penstock.ports import Clock, Entropy, Report
 from penstock.settings import GroupSettings
-from penstock.types import GroupId, TopicName
+from penstock.types import GroupId, PartitionKey, TopicName
 
 DeleteGroupsDone = Callable[[dict[GroupId, Reason | None]], None]
 

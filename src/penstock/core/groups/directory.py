@@ -11,10 +11,10 @@ from penstock.core.coordinators.deadlines import Deadlines
 from penstock.core.coordinators.runtime import Family, Shard
 from penstock.core.coordinators.topic import StateRecord, StoredDone
 from penstock.core.groups.group import Group, Member
-from penstock.core.groups.requests import GroupState
 from penstock.core.groups.stored import group_record, tombstones
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, GROUPS_MAX
+from penstock.operations.groups import GroupState
 from penstock.ports import Clock, Report
 from penstock.settings import GroupSettings
 from penstock.types import GroupId, TopicId, TopicName

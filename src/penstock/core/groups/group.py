@@ -13,20 +13,12 @@ from typing import Final
 
 from penstock.core.coordinators.deadlines import Timer
 from penstock.core.groups.offsets import GroupOffsets
-from penstock.core.groups.requests import (
-    NO_MEMBER,
-    GroupState,
-    JoinDone,
-    JoinedMember,
-    JoinResult,
-    MemberProtocol,
-    SyncDone,
-    SyncResult,
-)
+from penstock.core.groups.requests import JoinDone, SyncDone
 from penstock.core.groups.shared_members import SharedMembers
 from penstock.core.groups.stored import StoredGroup, StoredMember
 from penstock.core.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from penstock.errors import Reason
+from penstock.operations.groups import NO_MEMBER, GroupState, JoinedMember, JoinResult, MemberProtocol, SyncResult
 from penstock.types import GroupId, MemberId
 
 _MAY_REBALANCE: Final = frozenset({GroupState.EMPTY, GroupState.COMPLETING_REBALANCE, GroupState.STABLE})

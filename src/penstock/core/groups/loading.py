@@ -14,7 +14,7 @@ from penstock.core.groups.commits import Commits
 from penstock.core.groups.directory import Directory
 from penstock.core.groups.group import Group, Member
 from penstock.core.groups.rebalance import Rebalancer
-from penstock.core.groups.requests import CommittedOffset, GroupState, MemberProtocol, PartitionKey
+from penstock.core.groups.requests import CommittedOffset
 from penstock.core.groups.shared import SharedGroups
 from penstock.core.groups.stored import (
     GroupRecordKey,
@@ -24,7 +24,8 @@ from penstock.core.groups.stored import (
     read_offset,
 )
 from penstock.errors import Reason
-from penstock.types import Buffer, GroupId, TopicName
+from penstock.operations.groups import GroupState, MemberProtocol
+from penstock.types import Buffer, GroupId, PartitionKey, TopicName
 
 _OPEN_BYTES: Final = 512
 """The cost of decoding a record or creating a group."""

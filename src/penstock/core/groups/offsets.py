@@ -6,8 +6,8 @@ a deletion that is appended after it must cover it.
 
 from collections.abc import Iterable, Iterator
 
-from penstock.core.groups.requests import CommittedOffset, PartitionKey
-from penstock.types import TopicId, TopicName
+from penstock.core.groups.requests import CommittedOffset
+from penstock.types import PartitionKey, TopicId, TopicName
 
 
 class GroupOffsets:

@@ -15,22 +15,21 @@ from typing import Final
 from penstock.core.coordinators.deadlines import Timer
 from penstock.core.groups.directory import Directory, check_alive
 from penstock.core.groups.group import Group, Member, protocols_bytes
-from penstock.core.groups.requests import (
-    NO_MEMBER,
-    GroupState,
-    JoinClassicGroup,
-    JoinDone,
-    JoinResult,
-    LeavingMember,
-    MemberProtocol,
-    SyncClassicGroup,
-    SyncDone,
-    SyncResult,
-)
+from penstock.core.groups.requests import JoinDone, SyncDone
 from penstock.core.groups.stored import group_record
 from penstock.core.groups.subscription import subscribed_topics
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, GROUP_METADATA_BYTES_MAX, GROUP_PROTOCOLS_MAX, GROUP_STATE_BYTES_MAX
+from penstock.operations.groups import (
+    NO_MEMBER,
+    GroupState,
+    JoinClassicGroup,
+    JoinResult,
+    LeavingMember,
+    MemberProtocol,
+    SyncClassicGroup,
+    SyncResult,
+)
 from penstock.ports import Entropy
 from penstock.types import GroupId, MemberId
 

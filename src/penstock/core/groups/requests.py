@@ -6,46 +6,11 @@ from typing import NamedTuple
 
 from penstock.errors import Reason
 from penstock.operations.groups import (
-    NO_GENERATION,
-    NO_MEMBER,
-    CommitOffsets,
-    GroupDescription,
     GroupState,
-    JoinClassicGroup,
-    JoinedMember,
     JoinResult,
-    LeavingMember,
-    MemberDescription,
-    MemberProtocol,
-    OffsetToCommit,
-    SyncClassicGroup,
     SyncResult,
 )
 from penstock.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, GroupId, PartitionKey, TopicId
-
-__all__ = (
-    "NOTHING_COMMITTED",
-    "NO_GENERATION",
-    "NO_MEMBER",
-    "CommitDone",
-    "CommitOffsets",
-    "CommittedOffset",
-    "GroupDescription",
-    "GroupListing",
-    "GroupState",
-    "JoinClassicGroup",
-    "JoinDone",
-    "JoinResult",
-    "JoinedMember",
-    "LeavingMember",
-    "MemberDescription",
-    "MemberProtocol",
-    "OffsetToCommit",
-    "PartitionKey",
-    "SyncClassicGroup",
-    "SyncDone",
-    "SyncResult",
-)
 
 JoinDone = Callable[[JoinResult], None]
 SyncDone = Callable[[SyncResult], None]

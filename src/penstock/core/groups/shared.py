@@ -13,11 +13,11 @@ from typing import Final
 from penstock.core.coordinators.deadlines import Timer
 from penstock.core.groups.directory import Directory, Partitions
 from penstock.core.groups.group import Group
-from penstock.core.groups.requests import GroupState, MemberDescription
 from penstock.core.groups.shared_members import Change, OnChange, SharedMember, announce
 from penstock.core.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, SHARED_MEMBER_TOPICS_MAX
+from penstock.operations.groups import GroupState, MemberDescription
 from penstock.types import GroupId, MemberId, TopicName
 
 PROTOCOL: Final = "broker"

@@ -28,8 +28,8 @@ from typing import Final
 from uuid import UUID
 
 from penstock.core.coordinators.topic import StateRecord, UnreadableRecord
-from penstock.core.groups.requests import CommittedOffset, PartitionKey
-from penstock.types import NO_EPOCH, NO_TIMESTAMP, Buffer, GroupId, MemberId, TopicId, TopicName
+from penstock.core.groups.requests import CommittedOffset
+from penstock.types import NO_EPOCH, NO_TIMESTAMP, Buffer, GroupId, MemberId, PartitionKey, TopicId, TopicName
 
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")

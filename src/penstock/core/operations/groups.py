@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.core.access import Caller
-from penstock.core.groups.requests import NOTHING_COMMITTED, CommittedOffset, OffsetToCommit, PartitionKey
+from penstock.core.groups.requests import NOTHING_COMMITTED, CommittedOffset
 from penstock.core.operations.handling import (
     Done,
     OnEnd,
@@ -25,8 +25,9 @@ from penstock.core.operations.rights import may, may_describe_group, may_describ
 from penstock.core.stats import group_status
 from penstock.errors import PenstockError, Reason
 from penstock.operations import groups
+from penstock.operations.groups import OffsetToCommit
 from penstock.operations.operation import Action, Resource
-from penstock.types import GroupId, TopicName
+from penstock.types import GroupId, PartitionKey, TopicName
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker

@@ -4,11 +4,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from penstock.core.access import Caller
-from penstock.core.groups.requests import PartitionKey
 from penstock.core.operations.handling import OnEnd, OnItems
 from penstock.errors import PenstockError, Reason
 from penstock.operations.groups import MemberAssignment, Membership
-from penstock.types import GroupId, TopicName
+from penstock.types import GroupId, PartitionKey, TopicName
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker

@@ -13,13 +13,12 @@ the partition refuses nothing. So in a cluster, the limit may be exceeded for so
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.groups.requests import PartitionKey
 from penstock.core.partitions.replica import Replica
 from penstock.core.topics.names import OFFSETS_TOPIC
 from penstock.core.topics.topics import Topic
 from penstock.errors import BacklogBound, BacklogFull, PenstockError, Reason
 from penstock.settings import QueueSettings
-from penstock.types import GroupId, TopicName
+from penstock.types import GroupId, PartitionKey, TopicName
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker

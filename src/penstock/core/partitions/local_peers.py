@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.core.groups.requests import PartitionKey
 from penstock.core.partitions.partition import Partition
 from penstock.core.partitions.peers import AppendedOnce, CommittedDone, Produced, StatusDone
 from penstock.core.partitions.status import NO_PRODUCER, ProducerQuery, partition_status
 from penstock.core.topics.names import OFFSETS_TOPIC
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
-from penstock.types import Acks, GroupId
+from penstock.types import Acks, GroupId, PartitionKey
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker

@@ -12,11 +12,10 @@ record has in a header, and appends only the missing ones. So repeated and simul
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from penstock.core.groups.requests import PartitionKey
 from penstock.core.partitions.status import NO_PRODUCER, LeaderStatus, ProducerQuery
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError
-from penstock.types import Acks, GroupId
+from penstock.types import Acks, GroupId, PartitionKey
 
 Produced = Callable[[int | PenstockError], None]
 """Receives the offset of the batch's first record, or an error; LINK_LOST if it is unknown whether the batch was appended."""

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from penstock.core.coordinators.topic import partition_of
-from penstock.core.groups.requests import PartitionKey
 from penstock.core.partitions.partition import Partition
 from penstock.core.topics.names import OFFSETS_TOPIC
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError
-from penstock.types import GroupId
+from penstock.types import GroupId, PartitionKey
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.core.coordinators.deadlines import Timer
 from penstock.core.coordinators.topic import StoredDone
-from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.queues.partition import QueuePartition
 from penstock.core.queues.state_log import LED_ELSEWHERE
 from penstock.errors import PenstockError, Reason
+from penstock.operations.groups import OffsetToCommit
+from penstock.types import PartitionKey
 
 if TYPE_CHECKING:
     from penstock.core.queues.context import Context

@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-from penstock.core.groups.requests import PartitionKey
 from penstock.core.partitions.replica import Replica
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, HAS_POLICY, Block
 from penstock.core.queues.context import Context
@@ -24,7 +23,7 @@ from penstock.core.queues.workers import Taker
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.records.records import Record
-from penstock.types import GroupId, TopicName
+from penstock.types import GroupId, PartitionKey, TopicName
 
 
 class Queue:

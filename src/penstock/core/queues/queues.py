@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.core.coordinators.jobs import AllOf
 from penstock.core.coordinators.topic import StoredDone
-from penstock.core.groups.requests import PartitionKey
 from penstock.core.queues.block import FINISHED, MOVING
 from penstock.core.queues.leases import finish_leased, leased_runs, partition_of, runs_of, unfinished, when_stored
 from penstock.core.queues.queue import Queue
@@ -35,7 +34,7 @@ from penstock.operations.queues import (
 )
 from penstock.ports import Flusher, Report
 from penstock.settings import QueueSettings
-from penstock.types import GroupId, TopicName
+from penstock.types import GroupId, PartitionKey, TopicName
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.core.coordinators.runtime import Family
 from penstock.core.coordinators.topic import InternalTopic, StoredDone
-from penstock.core.groups.requests import PartitionKey
 from penstock.core.queues.block import NEVER_MS
 from penstock.core.queues.context import LOOK_AHEAD, Context
 from penstock.core.queues.floors import Floors, release
@@ -29,7 +28,7 @@ from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.ports import Flusher, Report
 from penstock.settings import QueueSettings
-from penstock.types import GroupId
+from penstock.types import GroupId, PartitionKey
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker

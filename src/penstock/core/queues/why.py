@@ -4,7 +4,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.cluster.status import why_below_min
-from penstock.core.groups.requests import GroupState, PartitionKey
 from penstock.core.partitions.reading import copied_here, read_from
 from penstock.core.publish import record_id
 from penstock.core.queues.block import (
@@ -37,8 +36,9 @@ from penstock.core.queues.workers import Worker
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError
 from penstock.limits import MIB
+from penstock.operations.groups import GroupState
 from penstock.operations.queues import Why, WhyState
-from penstock.types import GroupId, TopicName
+from penstock.types import GroupId, PartitionKey, TopicName
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker

@@ -10,13 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from penstock.core.groups.requests import PartitionKey
 from penstock.core.partitions.partition import Partition
 from penstock.core.partitions.peers import AppendedRecords
 from penstock.core.partitions.status import NO_PRODUCER, ProducerQuery, partition_status
 from penstock.errors import PenstockError
 from penstock.records.batch import read_produced
-from penstock.types import Buffer, GroupId, TopicName
+from penstock.types import Buffer, GroupId, PartitionKey, TopicName
 from penstock.wire.kafka.headers import frame
 from penstock.wire.peers import AppendHead, AppendOnceHead, CommittedHead, Head, decode_peer_request, encode_answer
 

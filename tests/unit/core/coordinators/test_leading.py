@@ -8,24 +8,23 @@ from typing import Any
 import pytest
 
 from penstock.core.broker import INTERNAL_CONFIGS
-from penstock.core.groups.requests import (
+from penstock.core.partitions.partition import Partition
+from penstock.core.publish import NewRecord
+from penstock.core.topics.names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC
+from penstock.core.topics.topics import NewTopic
+from penstock.errors import PenstockError, Reason
+from penstock.operations.groups import (
     CommitOffsets,
     JoinClassicGroup,
     JoinResult,
     LeavingMember,
     MemberProtocol,
     OffsetToCommit,
-    PartitionKey,
     SyncClassicGroup,
     SyncResult,
 )
-from penstock.core.partitions.partition import Partition
-from penstock.core.publish import NewRecord
-from penstock.core.topics.names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, QUEUE_STATE_TOPIC, SINKS_TOPIC
-from penstock.core.topics.topics import NewTopic
-from penstock.errors import PenstockError, Reason
 from penstock.operations.sinks import CommitSink, OpenedSink, SinkPart
-from penstock.types import Acks, GroupId, MemberId, TopicName
+from penstock.types import Acks, GroupId, MemberId, PartitionKey, TopicName
 from tests.support.cluster_nodes import until
 from tests.support.kafka_cluster import NODE, OTHER, THIRD, ClusterNode
 

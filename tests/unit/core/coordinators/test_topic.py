@@ -4,12 +4,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from penstock.core.groups.requests import CommitOffsets, OffsetToCommit, PartitionKey
 from penstock.core.topics.names import OFFSETS_TOPIC
 from penstock.errors import Reason
 from penstock.limits import GROUP_METADATA_BYTES_MAX
+from penstock.operations.groups import CommitOffsets, OffsetToCommit
 from penstock.settings import GroupSettings
-from penstock.types import GroupId, TopicName
+from penstock.types import GroupId, PartitionKey, TopicName
 from tests.support.kafka_node import KafkaNode
 
 KEY = PartitionKey(TopicName("t"), 0)

@@ -10,8 +10,8 @@ from heapq import heappop, heappush
 from random import Random
 from typing import NamedTuple, Protocol, TypeVar
 
-from penstock.core.groups.requests import NO_MEMBER, JoinResult, MemberProtocol, SyncResult
 from penstock.errors import Reason
+from penstock.operations.groups import NO_MEMBER, JoinResult, MemberProtocol, SyncResult
 from tests.unit.core.groups.world import TOPIC, subscription
 
 HEARTBEAT_MS = 2_000

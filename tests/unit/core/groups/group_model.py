@@ -10,9 +10,9 @@ from functools import partial
 from random import Random
 
 from penstock.core.groups.group import Group
-from penstock.core.groups.requests import NO_MEMBER, GroupState, JoinResult, LeavingMember, SyncResult
 from penstock.core.groups.stored import read_group
 from penstock.errors import Reason
+from penstock.operations.groups import NO_MEMBER, GroupState, JoinResult, LeavingMember, SyncResult
 from penstock.settings import GroupSettings
 from penstock.types import MemberId
 from tests.unit.core.groups.consumers import (

@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from penstock.core.groups.commits import EXPIRY_CHECK_INTERVAL_MS, OFFSET_MAX
-from penstock.core.groups.requests import CommitOffsets, GroupState, MemberProtocol, OffsetToCommit, PartitionKey
 from penstock.errors import PenstockError, Reason
+from penstock.operations.groups import CommitOffsets, GroupState, MemberProtocol, OffsetToCommit
 from penstock.settings import GroupSettings
-from penstock.types import GroupId, TopicName
+from penstock.types import GroupId, PartitionKey, TopicName
 from tests.unit.core.groups.world import GROUP, TOPIC, Box, World, answered, subscription
 
 OTHER = TopicName("other")

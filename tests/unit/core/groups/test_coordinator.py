@@ -4,10 +4,10 @@ import pytest
 
 from penstock.core.groups.commits import EXPIRY_CHECK_INTERVAL_MS
 from penstock.core.groups.coordinator import GroupCoordinator
-from penstock.core.groups.requests import GroupDescription, GroupState, MemberProtocol, PartitionKey
 from penstock.core.groups.stored import StoredGroup, StoredMember, group_record
 from penstock.errors import PenstockError, Reason
-from penstock.types import GroupId, MemberId
+from penstock.operations.groups import GroupDescription, GroupState, MemberProtocol
+from penstock.types import GroupId, MemberId, PartitionKey
 from tests.unit.core.groups.world import GROUP, TOPIC, Box, World, answered, subscription
 
 

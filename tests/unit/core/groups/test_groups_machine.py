@@ -11,16 +11,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.core.groups.requests import (
-    NO_MEMBER,
-    GroupState,
-    JoinResult,
-    MemberProtocol,
-    PartitionKey,
-    SyncResult,
-)
 from penstock.errors import Reason
+from penstock.operations.groups import NO_MEMBER, GroupState, JoinResult, MemberProtocol, SyncResult
 from penstock.settings import GroupSettings
+from penstock.types import PartitionKey
 from tests.unit.core.groups.world import GROUP, TOPIC, Box, World, subscription
 
 SESSION_MS = 10_000

@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.core.groups.requests import GroupState, MemberProtocol
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_METADATA_BYTES_MAX, GROUP_PROTOCOLS_MAX
+from penstock.operations.groups import GroupState, MemberProtocol
 from penstock.settings import GroupSettings
 from penstock.types import GroupId, MemberId
 from tests.unit.core.groups.world import GROUP, TOPIC, World, subscription

@@ -5,11 +5,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.core.groups.commits import EXPIRY_CHECK_INTERVAL_MS
-from penstock.core.groups.requests import GroupListing, GroupState, OffsetToCommit, PartitionKey
+from penstock.core.groups.requests import GroupListing
 from penstock.errors import PenstockError, Reason
 from penstock.limits import GROUP_ID_CHARS_MAX, SHARED_MEMBER_TOPICS_MAX
+from penstock.operations.groups import GroupState, OffsetToCommit
 from penstock.settings import GroupSettings
-from penstock.types import GroupId, TopicName
+from penstock.types import GroupId, PartitionKey, TopicName
 from penstock.wire.kafka.consumer_protocol import decode_assignment, decode_subscription
 from tests.unit.core.groups.world import GROUP, TOPIC, Box, World
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.core.groups.requests import NO_MEMBER, GroupState, LeavingMember, MemberProtocol
 from penstock.errors import Reason
+from penstock.operations.groups import NO_MEMBER, GroupState, LeavingMember, MemberProtocol
 from tests.unit.core.groups.world import GROUP, TOPIC, World, subscription
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.coordinators.topic import UnreadableRecord
-from penstock.core.groups.requests import CommittedOffset, PartitionKey
+from penstock.core.groups.requests import CommittedOffset
 from penstock.core.groups.stored import (
     GroupRecordKey,
     OffsetRecordKey,
@@ -21,7 +21,7 @@ from penstock.core.groups.stored import (
     read_offset,
     tombstones,
 )
-from penstock.types import GroupId, MemberId, TopicName
+from penstock.types import GroupId, MemberId, PartitionKey, TopicName
 
 KEY = PartitionKey(TopicName("t"), 7)
 

@@ -7,26 +7,23 @@ from uuid import UUID
 
 from penstock.core.coordinators.topic import InternalTopic, StateRecord, StoredDone, partition_of
 from penstock.core.groups.coordinator import GroupCoordinator
-from penstock.core.groups.requests import (
+from penstock.core.groups.requests import CommittedOffset, JoinDone, SyncDone
+from penstock.errors import PenstockError, Reason
+from penstock.operations.groups import (
     NO_GENERATION,
     NO_MEMBER,
     CommitOffsets,
-    CommittedOffset,
     GroupState,
     JoinClassicGroup,
-    JoinDone,
     JoinResult,
     LeavingMember,
     MemberProtocol,
     OffsetToCommit,
-    PartitionKey,
     SyncClassicGroup,
-    SyncDone,
     SyncResult,
 )
-from penstock.errors import PenstockError, Reason
 from penstock.settings import GroupSettings
-from penstock.types import Buffer, GroupId, MemberId, TopicName
+from penstock.types import Buffer, GroupId, MemberId, PartitionKey, TopicName
 
 GROUP = GroupId("readers")
 TOPIC = TopicName("orders")

@@ -2,10 +2,10 @@
 
 import pytest
 
-from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.errors import RETRY_AFTER_MS, BacklogBound, BacklogFull, Reason
+from penstock.operations.groups import OffsetToCommit
 from penstock.settings import QueueSettings
-from penstock.types import GroupId
+from penstock.types import GroupId, PartitionKey
 from tests.support.kafka_node import KafkaNode
 
 

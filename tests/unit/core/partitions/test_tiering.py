@@ -3,8 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from penstock.core.groups.requests import PartitionKey
-from penstock.types import GroupId, TopicName
+from penstock.types import GroupId, PartitionKey, TopicName
 from tests.support.kafka_node import KafkaNode
 from tests.support.kafka_wire import until
 

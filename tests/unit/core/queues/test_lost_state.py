@@ -4,10 +4,11 @@ import errno
 
 import pytest
 
-from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.queues import upkeep
 from penstock.errors import PenstockError, Reason
+from penstock.operations.groups import OffsetToCommit
 from penstock.operations.queues import Ack, Lease
+from penstock.types import PartitionKey
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers, header
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from penstock.core.groups.requests import PartitionKey
 from penstock.core.queues.block import BLOCK_OFFSETS
 from penstock.core.queues.moves import REDRIVE_GROUP
+from penstock.types import PartitionKey
 from tests.unit.core.queues.world import GROUP, TOPIC, Answers, World
 
 DAY_MS = 24 * 60 * 60 * 1000

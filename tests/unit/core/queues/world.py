@@ -5,17 +5,17 @@ from collections.abc import Callable, Coroutine
 
 from msgspec.structs import replace
 
-from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.core.queues.workers import Worker
 from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.memory import MemoryStore
+from penstock.operations.groups import OffsetToCommit
 from penstock.operations.queues import Ack, Consume, Delivery, Lease, Nack
 from penstock.ports import Flushable
 from penstock.records.builder import build_batch
 from penstock.records.records import Headers, Record
 from penstock.testing.disk import SimulatedDisk
-from penstock.types import GroupId, TopicName
+from penstock.types import GroupId, PartitionKey, TopicName
 from tests.support.settings import AT_ONCE
 from tests.support.worlds import DATA_DIR, CountingEntropy, ManualClock, broker_on
 

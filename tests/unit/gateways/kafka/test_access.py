@@ -13,12 +13,12 @@ import pytest
 import pytest_asyncio
 
 from penstock.core.access import Access, Caller
-from penstock.core.groups.requests import OffsetToCommit, PartitionKey
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.kafka.handlers import HANDLERS
+from penstock.operations.groups import OffsetToCommit
 from penstock.operations.operation import Action
-from penstock.types import Gateway, GroupId, TopicName
+from penstock.types import Gateway, GroupId, PartitionKey, TopicName
 from penstock.wire.kafka.alter_configs_generated import (
     AlterConfigsRequest,
     AlterConfigsRequestConfig,

@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.groups.requests import PartitionKey
 from penstock.core.publish import Placed, PublishDone
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.tcp import handlers
 from penstock.gateways.tcp.gateway import TcpBounds
 from penstock.settings import TcpSettings
-from penstock.types import GroupId, TopicName
+from penstock.types import GroupId, PartitionKey, TopicName
 from tests.support.kafka_wire import until
 from tests.unit.gateways.tcp.pipe import FETCH, LIST, TcpNode, produce
 

@@ -1,8 +1,7 @@
 import pytest
 
-from penstock.core.groups.requests import PartitionKey
 from penstock.errors import Reason
-from penstock.types import GroupId, TopicName
+from penstock.types import GroupId, PartitionKey, TopicName
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.offset_commit_generated import OffsetCommitRequestTopic
 from tests.support.kafka_node import KafkaNode, reason_of, versions

@@ -1,7 +1,7 @@
 import pytest
 
-from penstock.core.groups.requests import GroupState
 from penstock.errors import Reason
+from penstock.operations.groups import GroupState
 from penstock.types import GroupId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.leave_group_generated import LeaveGroupRequest, LeaveGroupRequestMember
