@@ -116,7 +116,9 @@ class QueueCluster(Cluster):
 
     def group_of(self, running: Running) -> str:
         """A group that this node works for."""
-        return next(name for n in range(1000) if self.coordinator(name := f"group-{n}") is running)
+        found = next((name for n in range(1000) if self.coordinator(name := f"group-{n}") is running), None)
+        assert found is not None, f"node {running.broker.node_id} coordinates no group: use the default replication"
+        return found
 
     def group_on(self, *replicas: int) -> str:
         """A group whose state lies on these nodes, in this order: the first works for it, and the next when that is gone."""

@@ -37,7 +37,11 @@ _NAMES_NOTHING: Final = "TABLE_OR_VIEW_NOT_FOUND"
 _MUST_BE_QUOTED: Final = "INVALID_IDENTIFIER"
 
 Query = Annotated[
-    str | None, typer.Argument(metavar="QUERY", help="SQL, with ; between statements; without it, a prompt or stdin.")
+    str | None,
+    typer.Argument(
+        metavar="QUERY",
+        help="Run these SQL statements, separated by semicolons. By default, open a prompt, or read statements from stdin.",
+    ),
 ]
 Master = Annotated[
     str,

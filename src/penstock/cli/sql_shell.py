@@ -218,7 +218,7 @@ def _canceller() -> Callable[[], None]:
             act()
         except Exception:
             # The statement itself reports what is wrong with Spark.
-            LOG.debug("cannot cancel", exc_info=True)
+            LOG.debug("cannot cancel the Spark statement", exc_info=True)
 
     return cancel
 

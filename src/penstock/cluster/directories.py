@@ -99,7 +99,12 @@ async def _changes(store: SharedStore, node_id: NodeId) -> list[tuple[Compare, P
             if not _has_heirs(changed):
                 lost.append(entry.key)
     if lost:
-        logger.warning("%d partitions were in sync only on node %d: %s", len(lost), node_id, ", ".join(lost[:10]))
+        logger.warning(
+            "%d partitions have no in-sync replica now, because only node %d had all their records; restore its data directory, or elect leaders with 'penstock cluster elect --unclean': %s",
+            len(lost),
+            node_id,
+            ", ".join(lost[:10]),
+        )
     return changes
 
 

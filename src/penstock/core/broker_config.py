@@ -152,7 +152,7 @@ def check_broker_configs(
     if alone and not cluster_wide:
         raise PenstockError(
             Reason.INVALID_CONFIG,
-            f"{alone[0]} can only be set for all brokers: use the empty broker name, --entity-default",
+            f"{alone[0]} can only be set for all brokers: use an empty broker name (--entity-default in kafka-configs)",
         )
     check_configs({**topic_defaults, **topic_values(plain)}, {})
     return plain

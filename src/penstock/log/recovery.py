@@ -4,9 +4,9 @@
 is checked, batch by batch from the last index row on. Otherwise, because the node was killed or lost power, :func:`recover`
 first scans everything from the recovery point on: headers, checksums, order of offsets.
 
-After the recovery point the log is truncated at the first batch that is incomplete or damaged, in a closed segment as in the
-active one: a power failure leaves zeros, old bytes or garbage wherever pages were not written, with sound batches after them,
-and nothing after that was acknowledged. Before the recovery point everything was synced, so damage is kept, and reading it is
+After the recovery point, the log is truncated at the first incomplete or damaged batch, in closed segments and in the active
+one. A power failure leaves zeros, old bytes or garbage wherever pages were not written. Sound batches may follow, but nothing
+after the damage was acknowledged. Before the recovery point everything was synced, so damage is kept, and reading it is
 refused; the same applies to the segment of the recovery point if compaction has replaced it.
 If the checkpoint is lost, it is unknown what was synced: then damage in a closed segment is kept if sound batches follow, and
 only a hole (zeros, or nothing at all) truncates the log. Everything that is truncated or damaged is reported.

@@ -53,9 +53,9 @@ def on_group(action: Action, field: str = "group") -> Right:
 
 
 def on_each_topic(action: Action, field: str) -> Right:
-    """A right on the topic of each item in a field, which is a tuple of things that have a ``topic``.
+    """A right on the topic of each item in a field: a tuple of the names of topics, or of things that have a ``topic``.
 
-    The result of such an operation is a tuple with one result per item, in the same order. The handler gets only the items that the
+    An operation has at most one right on each item. The result of such an operation is a tuple with one result per item, in the same order. The handler gets only the items that the
     caller has the right to; the result of any other item is the reason for its refusal.
     """
     return Right(Resource.TOPIC, action, field, each=True)

@@ -227,7 +227,7 @@ def decode_operation_request(api: int, body: memoryview) -> tuple[OperationHead,
     """The head and the operation; ProtocolViolation if they are not valid."""
     start = _HEAD_LENGTH_BYTES + int.from_bytes(body[:_HEAD_LENGTH_BYTES], "big")
     if start > len(body):
-        raise ProtocolViolation(f"Not a valid request of API {api}")
+        raise ProtocolViolation(f"Invalid request of another node: API {api} is unknown, or its head is incomplete")
     return _decode(body[_HEAD_LENGTH_BYTES:start], OPERATION_HEADS[api]), body[start:]
 
 
@@ -266,7 +266,7 @@ def decode_peer_request(api: int, body: memoryview) -> tuple[Head, bytearray]:
     kind = HEADS.get(api)
     start = _HEAD_LENGTH_BYTES + int.from_bytes(body[:_HEAD_LENGTH_BYTES], "big")
     if kind is None or start > len(body):
-        raise ProtocolViolation(f"Not a valid request of API {api}")
+        raise ProtocolViolation(f"Invalid request of another node: API {api} is unknown, or its head is incomplete")
     return _decode(body[_HEAD_LENGTH_BYTES:start], kind), bytearray(body[start:])
 
 

@@ -79,7 +79,8 @@ class Rebalancer:
         if not settings.session_timeout_ms_min <= request.session_timeout_ms <= settings.session_timeout_ms_max:
             raise PenstockError(
                 Reason.INVALID_SESSION_TIMEOUT,
-                f"Set session.timeout.ms between {settings.session_timeout_ms_min} and {settings.session_timeout_ms_max}",
+                f"The session timeout of {request.session_timeout_ms} ms is out of range; "
+                f"set session.timeout.ms from {settings.session_timeout_ms_min} to {settings.session_timeout_ms_max}",
             )
         names = [request.protocol_type, request.instance_id or "", *(name for name, _ in request.protocols)]
         if (

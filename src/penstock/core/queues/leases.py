@@ -153,5 +153,5 @@ def _refuse_unless_leased(part: QueuePartition, owner: str, offset: int) -> None
             raise PenstockError(Reason.NOT_LEASE_OWNER)
     raise PenstockError(
         Reason.NOT_IN_FLIGHT,
-        f"{part.topic}/{part.index}@{offset} is not in flight: it was never delivered, or is already finished. To find out, run penstock why {part.topic}/{part.index}@{offset} --group {part.queue.group}, or GET /v1/why.",
+        f"{part.topic}/{part.index}@{offset} is not leased: it was nacked and will be delivered again, it was never delivered, or it is already finished. To find out, run penstock why {part.topic}/{part.index}@{offset} --group {part.queue.group}, or GET /v1/why",
     )

@@ -180,4 +180,4 @@ def _take_string(view: memoryview, at: int) -> tuple[str, int]:
     try:
         return str(view[at + 2 : end], "utf-8", "surrogatepass"), end
     except UnicodeDecodeError as error:
-        raise UnreadableRecord("A name is not UTF-8") from error
+        raise UnreadableRecord("A name is not valid UTF-8") from error

@@ -169,7 +169,7 @@ def _in_queue(queue: Queue, part: QueuePartition, name: str, offset: int) -> Why
     if offset < part.floor:
         return Why(
             WhyState.FINISHED,
-            f"{name} is finished: the group's floor is at {part.floor}. "
+            f"{name} is finished: the group's committed offset is {part.floor}. "
             f"Commit offset {offset} to deliver it and all later records to the group again.",
         )
     block = part.blocks.get(offset >> BLOCK_BITS)
@@ -178,7 +178,7 @@ def _in_queue(queue: Queue, part: QueuePartition, name: str, offset: int) -> Why
     if state == FINISHED:
         return Why(
             WhyState.FINISHED,
-            f"{name} is finished, but earlier records are not: the group's floor is at {part.floor}.",
+            f"{name} is finished, but earlier records are not: the group's committed offset is still {part.floor}.",
         )
     if block is not None and state in (LEASED, WAITING, MOVING):
         return _busy(part, block, name, offset)

@@ -46,8 +46,8 @@ def test_what_is_finished(world) -> None:
     world.ack("a", 0, 2)
     below, above = why(world, 0), why(world, 2)
     assert below.state is above.state is WhyState.FINISHED
-    assert "the group's floor is at 1" in below.sentence
-    assert "floor is at 1" in above.sentence
+    assert "the group's committed offset is 1" in below.sentence
+    assert "committed offset is still 1" in above.sentence
     world.commit(3, group="readers")
     assert why(world, 1, group="readers").state is WhyState.FINISHED
     assert why(world, 4, group="readers").state is WhyState.READY

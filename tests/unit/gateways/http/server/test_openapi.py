@@ -1,12 +1,16 @@
 """The OpenAPI document: it names every call, every reference in it leads somewhere, and the page has all it needs."""
 
+import pkgutil
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import jsonschema_rs
 import pytest
 
+from penstock.gateways.http import tarantoolmq, v1
+from penstock.gateways.http.server import app
 from penstock.gateways.http.server.routing import ApiRoute
 from tests.support.http_node import HttpNode
 
@@ -27,6 +31,14 @@ def nodes(value: Any) -> Iterator[Any]:
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     for part in parts:
         yield from nodes(part)
+
+
+def test_every_module_with_calls_is_served() -> None:
+    names = [
+        f"{api.__name__}.{found.name}" for api in (tarantoolmq, v1) for found in pkgutil.iter_modules(api.__path__)
+    ]
+    declaring = {name for name in names if hasattr(import_module(name), "CALLS")}
+    assert declaring <= {resource.__name__ for resource in app.RESOURCES}
 
 
 async def test_every_route_is_in_the_document(node: HttpNode, document: dict[str, Any]) -> None:
