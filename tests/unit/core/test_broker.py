@@ -1,12 +1,14 @@
 """One node's core: partitions open when they are touched, and a change of a topic reaches everything that depends on it."""
 
 import asyncio
+import errno
 from pathlib import Path
+from unittest.mock import Mock
 from uuid import UUID
 
 import pytest
 
-from penstock.core.cluster.replicas import TopicIdPartition
+from penstock.core.cluster.replicas import OPEN_AGAIN_MS, TopicIdPartition
 from penstock.core.topics.config import ChangeKind, ConfigChange
 from penstock.errors import PenstockError, Reason
 from penstock.records.builder import build_batch
@@ -209,6 +211,22 @@ async def test_records_without_their_metadata_are_not_removed(tmp_path: Path) ->
     await again.__aexit__()
     assert refusal(refused) is Reason.STORAGE_ERROR
     assert (tmp_path / "topics" / topic.topic_id.hex / "0").exists()
+
+
+async def test_a_partition_that_could_not_be_opened_is_opened_when_it_is_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with KafkaNode(tmp_path) as node:
+        await node.create("t")
+        await node.append("t", 0, 1)
+    async with KafkaNode(tmp_path) as node:
+        with monkeypatch.context() as patched:
+            patched.setattr(node.broker.logs, "log", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
+            with pytest.raises(PenstockError) as refused:
+                node.broker.partition("t", 0)
+            assert refusal(refused) is Reason.STORAGE_ERROR
+        node.clock.advance(OPEN_AGAIN_MS)
+        assert node.broker.partition("t", 0).high_watermark == 1
 
 
 async def test_partitions_with_one_replica_are_opened_when_they_are_first_used(tmp_path: Path) -> None:

@@ -123,6 +123,11 @@ class InSync:
         return len(self.agreed) < self.min_in_sync
 
     @property
+    def has_all(self) -> bool:
+        """Whether all replicas are in sync, so that no more can come."""
+        return len(self.agreed) >= len(self.replicas)
+
+    @property
     def has_followers(self) -> bool:
         """Whether other nodes have replicas."""
         return len(self.replicas) > 1
@@ -214,7 +219,7 @@ class InSync:
         After min.insync.replicas is lowered, eligible replicas remain for a moment, until the controller removes them.
         """
         agreed, rules = self.agreed, self.rules
-        too_few = self.is_below_min and len(agreed) < len(self.replicas)
+        too_few = self.is_below_min and not self.has_all
         if (too_few or self.eligible) and rules.frozen_below_min:
             return NOT_YET
         end = self.leader_end

@@ -33,6 +33,8 @@ from penstock.types import Flush, NodeId
 
 OBSERVED_MS: Final = 60_000
 """An observer without readers ends after this time."""
+OPEN_AGAIN_MS: Final = 1_000
+"""Between two attempts to open a partition with one replica because it is used."""
 RETRY_MS_MIN: Final = 5_000
 RETRY_MS_MAX: Final = 300_000
 """The longest wait before the next attempt to open a log that could not be opened."""
@@ -91,6 +93,8 @@ class Replicas:
         """Copied here without being a replica."""
         self._retry_ms = RETRY_MS_MIN
         self._retry_at_ms: int | None = None
+        self._failed_ms: dict[TopicIdPartition, int] = {}
+        """When each of ``failed`` was last tried."""
         self.failed: Final[dict[TopicIdPartition, str]] = {}
         """Partitions whose log cannot be opened here, and why."""
         self.unable: Final[dict[TopicIdPartition, None]] = {}
@@ -123,8 +127,13 @@ class Replicas:
         return found
 
     def _open(self, topic: Topic, place: TopicIdPartition) -> None:
-        """Open the partition if this is its first use."""
-        if place in self._unopened:
+        """Open the partition if this is its first use, or if it could not be opened before and no other node can lead it."""
+        failed_ms = self._failed_ms.get(place)
+        if place in self._unopened or (
+            failed_ms is not None
+            and self._world.clock.monotonic_ms() - failed_ms >= OPEN_AGAIN_MS
+            and self._world.topics.partition(topic, place.partition).replicas == (self._world.node_id,)
+        ):
             self.apply(topic, place.partition, is_used=True)
 
     def follower(self, place: TopicIdPartition) -> Follower | None:
@@ -205,12 +214,14 @@ class Replicas:
                 if not self._has(place, record) and record.replicas:
                     self._drop(place)
             self.failed.pop(place, None)
+            self._failed_ms.pop(place, None)
         except (OSError, PenstockError) as error:
             self._rest(place)
             problem = f"The log of {topic.name}/{index} cannot be opened: {error}. See the broker's log."
             if self.failed.get(place) != problem:
                 self._world.report(problem)
             self.failed[place] = problem
+            self._failed_ms[place] = self._world.clock.monotonic_ms()
             if self._retry_at_ms is None:
                 self._retry_at_ms = self._world.clock.monotonic_ms() + self._retry_ms
             if self._leads(record) and not isinstance(error, OutdatedRecordError):
@@ -366,6 +377,7 @@ class Replicas:
             self._rest(place, Reason.UNKNOWN_TOPIC_OR_PARTITION)
             self.high_watermarks.pop(place, None)
             self.failed.pop(place, None)
+            self._failed_ms.pop(place, None)
             self.unable.pop(place, None)
             if place in self._observed:
                 self._end_observing(place)
@@ -443,6 +455,7 @@ class Replicas:
                 self._world.report(f"The log of {topic.name}/{place.partition} can be opened again")
         elif place is not None:
             del self.failed[place]
+            self._failed_ms.pop(place, None)
         # If one log can be opened again, the others probably can too.
         wait_ms = 0 if self._retry_ms == RETRY_MS_MIN else self._retry_ms
         self._retry_at_ms = now_ms + wait_ms if self.failed else None

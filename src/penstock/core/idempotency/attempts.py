@@ -52,6 +52,8 @@ class Attempt:
     requests: list[KeyedRequest] = field(default_factory=list)
     placed: Placed | None = None
     over: bool = False
+    is_renewed: bool = False
+    """Whether the time of its intent was replaced, because the topic does not accept it any more."""
 
 
 def encoded(text: str) -> bytes:

@@ -33,6 +33,7 @@ from penstock.core.idempotency.attempts import (
 )
 from penstock.core.idempotency.keys import Keys
 from penstock.core.idempotency.stored import (
+    KEY_HEADER,
     Key,
     Note,
     decode_key,
@@ -43,6 +44,7 @@ from penstock.core.idempotency.stored import (
     keys_partition,
     with_key,
 )
+from penstock.core.partitions.peers import AppendedRecords
 from penstock.core.publish import NewRecord, Placed, Results
 from penstock.core.topics.names import IDEMPOTENCY_TOPIC
 from penstock.core.topics.topics import Topic
@@ -71,6 +73,8 @@ class KeysShard(Shard):
         self.index: Final = index
         self._keys = keys
         self._notes: dict[Key, Note] = {}
+        self.open: dict[tuple[UUID, int], list[tuple[Key, Note]]] = {}
+        """The keys whose records may be in the log, by topic and partition."""
         self.unreadable = 0
         """Records of a later version."""
 
@@ -88,7 +92,10 @@ class KeysShard(Shard):
         left = deque(sorted(self._notes.items(), key=lambda item: item[1].noted_ms))
         self._notes.clear()
         while left:
-            self._keys.restore(*left.popleft())
+            key, note = left.popleft()
+            if not note.is_placed:
+                self.open.setdefault((key.topic_id, note.partition), []).append((key, note))
+            self._keys.restore(key, note)
             yield _KEY_BYTES
         self._keys.restored(self)
 
@@ -302,6 +309,13 @@ class Idempotency:
         if attempt.over:
             return
         if isinstance(answer, PenstockError):
+            given_ms = attempt.requests[0].record.timestamp_ms
+            if answer.reason is Reason.INVALID_TIMESTAMP and given_ms is None and not attempt.is_renewed:
+                # The time of the intent is too long ago by now.
+                attempt.is_renewed = True
+                self._keys.put(attempt.key, note._replace(timestamp_ms=self._broker.clock.now_ms()))
+                self._append_once(attempt, is_first=is_first)
+                return
             # The record may have been appended: the next request with the key finds out.
             self._end(attempt, answer, forget=False)
             return
@@ -387,6 +401,30 @@ class Idempotency:
             self._report(
                 f"{IDEMPOTENCY_TOPIC}/{shard.index}: {shard.unreadable} records of a later version were skipped"
             )
+        shard_open, shard.open = shard.open, {}
+        for (topic_id, index), keys in shard_open.items():
+            self._find(topic_id, index, keys)
+
+    def _find(self, topic_id: UUID, index: int, keys: list[tuple[Key, Note]]) -> None:
+        """Search for records that an earlier coordinator may have appended, before they are deleted. Others are appended when their keys are used."""
+        broker = self._broker
+        topic = broker.topics.get_by_id(topic_id)
+        if topic is None:
+            return
+        try:
+            partition = broker.partition(topic.name, index)
+        except PenstockError:
+            # Led by another node, or it cannot be opened.
+            return
+        marks, offsets = [key.digest for key, _ in keys], [note.offset for _, note in keys]
+        broker.cluster.appends.find(partition, KEY_HEADER, marks, offsets, partial(self._found, index, keys))
+
+    def _found(self, index: int, keys: list[tuple[Key, Note]], found: AppendedRecords | PenstockError) -> None:
+        if isinstance(found, PenstockError):
+            return
+        for (key, note), offset in zip(keys, found.offsets, strict=True):
+            if offset >= 0 and key not in self._attempts and self._keys.get(key) == note:
+                self._note_place(key, Placed(index, offset, note.timestamp_ms))
 
     def resign(self, partition: int) -> None:
         """Stop coordinating the keys of a partition: answer all waiting requests. Late answers change nothing."""

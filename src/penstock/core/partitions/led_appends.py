@@ -6,8 +6,8 @@ A refused batch was not appended. LINK_LOST means that the batch was appended, b
 unknown whether the new leader has it.
 
 ``append_once`` searches the leader's log to its end for marks: the values of one header, or for produce keys the digest of key and
-tenant. The marks are remembered for each partition, so that many calls in a row read the log once. A long log is read in pieces, driven
-by the clock.
+tenant. The marks are remembered for each partition, so that many calls in a row read the log once. If they are too many, only those that
+calls wait for are. A long log is read in pieces, driven by the clock, and all searches of a node share the size of a piece.
 """
 
 from collections import deque
@@ -27,10 +27,10 @@ from penstock.records.records import Record, read_records
 from penstock.types import NO_PRODUCER_ID, Acks, Buffer
 
 MARKS_MAX: Final = 100_000
-"""Marks remembered for one partition; if there are more, the log is read again."""
+"""Marks remembered for one partition."""
 _PARTITIONS_MAX: Final = 64
 _PIECE_BYTES: Final = MIB
-"""Searched at a time: about ten milliseconds of work."""
+"""Searched in a turn: about ten milliseconds of work."""
 
 _LEADER_CHANGED: Final = frozenset({Reason.NOT_LEADER_OR_FOLLOWER, Reason.LEADER_NOT_AVAILABLE})
 
@@ -38,10 +38,12 @@ _LEADER_CHANGED: Final = frozenset({Reason.NOT_LEADER_OR_FOLLOWER, Reason.LEADER
 class _Marks:
     """The marks of one header in a range of one log."""
 
-    __slots__ = ("end", "header", "offsets", "start")
+    __slots__ = ("end", "header", "offsets", "start", "wanted")
 
     def __init__(self, header: str, start: int) -> None:
         self.header: Final = header
+        self.wanted: frozenset[bytes] | None = None
+        """Only these are remembered, because all of them would be too many."""
         self.start = start
         self.end = start
         self.offsets: dict[bytes, int] = {}
@@ -49,17 +51,21 @@ class _Marks:
 
     def note(self, mark: bytes, offset: int) -> None:
         """A record with this mark is at the offset."""
+        if self.wanted is not None and mark not in self.wanted:
+            return
         self.offsets[mark] = max(offset, self.offsets.get(mark, offset))
 
 
 class _Call(NamedTuple):
-    """One call of ``append_once``."""
+    """One call of ``append_once`` or ``find``."""
 
-    batch: bytearray
     header: str
+    marks: list[bytes]
     search_from: list[int]
-    """For each record."""
+    """For each mark."""
     records: list[Record]
+    batch: bytearray | None
+    """None if nothing is to be appended."""
     done: AppendedOnce
 
 
@@ -70,19 +76,23 @@ class LedAppends:
         self._clock = clock
         self._marks: dict[tuple[Partition, str], _Marks] = {}
         self._calls: dict[Partition, deque[_Call]] = {}
+        self._left = _PIECE_BYTES
+        """The bytes that may still be searched in this turn."""
+        self._turn_ms = -1
 
     # A whole batch.
 
     def append(self, partition: Partition, batch: bytearray, acks: Acks, done: Produced) -> None:
         """Append a batch, and pass its offset to ``done`` once it is acknowledged according to ``acks``. PenstockError if it is refused."""
-        if acks is Acks.ALL:
-            partition.check_in_sync()
         header, now_ms = read_header(batch), self._clock.now_ms()
         count = header.last_offset_delta + 1
-        if header.producer_id == NO_PRODUCER_ID:
+        # Only the batches of sinks have a producer id.
+        is_promised = header.producer_id != NO_PRODUCER_ID
+        if acks is Acks.ALL and not (is_promised and partition.in_sync.has_all):
+            partition.check_in_sync()
+        if not is_promised:
             offset = partition.append(batch, now_ms, is_sound=True)
         else:
-            # Only the batches of sinks have a producer id.
             offset = partition.append_promised(batch, header, now_ms)
         if acks is Acks.NONE:
             partition.acknowledged_offset = max(partition.acknowledged_offset, offset + count)
@@ -98,7 +108,8 @@ class LedAppends:
     ) -> None:
         """Append the missing records, and pass all offsets to ``done`` once they are committed. PenstockError if the batch is refused."""
         records = list(read_records(batch, partition.topic.config.max_message_bytes * DECOMPRESSED_RATIO_MAX))
-        if any(_mark(record, header) is None for record in records):
+        marks = [mark for record in records if (mark := _mark(record, header)) is not None]
+        if len(marks) < len(records):
             raise PenstockError(Reason.INVALID_RECORD, f"A record has no header {header}, which is needed to find it")
         if len(search_from) not in (1, len(records)):
             raise PenstockError(
@@ -107,8 +118,17 @@ class LedAppends:
             )
         if len(search_from) == 1:
             search_from *= len(records)
-        self._calls.setdefault(partition, deque()).append(_Call(batch, header, search_from, records, done))
+        self._calls.setdefault(partition, deque()).append(_Call(header, marks, search_from, records, batch, done))
+        now_ms = self._clock.monotonic_ms()
+        if now_ms != self._turn_ms:
+            self._turn_ms, self._left = now_ms, _PIECE_BYTES
         self._work(partition)
+
+    def find(
+        self, partition: Partition, header: str, marks: list[bytes], search_from: list[int], done: AppendedOnce
+    ) -> None:
+        """Search for marks later, and append nothing: the offset of a mark that is not there is -1."""
+        self._calls.setdefault(partition, deque()).append(_Call(header, marks, search_from, [], None, done))
 
     def resign(self, partition: Partition) -> None:
         """Another node leads the partition now: answer all waiting calls."""
@@ -121,16 +141,23 @@ class LedAppends:
         """Now, while a log is being searched."""
         return self._clock.monotonic_ms() if self._calls else None
 
-    def tick(self, _: int) -> None:
-        """Search the next piece of each log."""
+    def tick(self, now_ms: int) -> None:
+        """Search the next piece, of one log after the other."""
+        self._turn_ms, self._left = now_ms, _PIECE_BYTES
         for partition in list(self._calls):
+            if self._left <= 0:
+                break
             self._work(partition)
+            if partition in self._calls:
+                self._calls[partition] = self._calls.pop(partition)
 
     def _work(self, partition: Partition) -> None:
         """Do what can be done now, in the order of the calls."""
         calls = self._calls.get(partition)
+        header = calls[0].header if calls else ""
         while calls:
             call = calls[0]
+            header = call.header
             try:
                 marks = self._search(partition, call)
                 if marks is None:
@@ -142,28 +169,35 @@ class LedAppends:
                     calls.popleft()
                 call.done(error)
         self._calls.pop(partition, None)
+        marks = self._marks.get((partition, header))
+        if marks is not None and marks.wanted is not None:
+            del self._marks[partition, header]
 
     def _search(self, partition: Partition, call: _Call) -> _Marks | None:
         """The marks from the offset that the call needs to the end of the log; None while there is more to read."""
         log = partition.log
         # Records appended in this turn are included.
         log.write_pending()
-        start = max(min(_within(log.next_offset, noted) for noted in call.search_from), log.start_offset)
+        start = _start_of(partition, call)
         key = partition, call.header
         marks = self._marks.pop(key, None)
-        if marks is None or start < marks.start or marks.end > log.next_offset or len(marks.offsets) > MARKS_MAX:
-            marks = _Marks(call.header, start)
+        if (
+            marks is None
+            or start < marks.start
+            or marks.end > log.next_offset
+            or not (marks.wanted is None or marks.wanted.issuperset(call.marks))
+        ):
+            marks = _Marks(call.header, min(_start_of(partition, each) for each in self._waiting(partition, call)))
         # Least recently used first.
         self._marks[key] = marks
         while len(self._marks) > _PARTITIONS_MAX:
             del self._marks[next(iter(self._marks))]
-        left = _PIECE_BYTES
         marks.end = max(marks.end, log.start_offset)
         while marks.end < log.next_offset:
-            if left <= 0:
+            if self._left <= 0:
                 return None
             try:
-                data, next_offset = log.read(marks.end, left, log.next_offset)
+                data, next_offset = log.read(marks.end, self._left, log.next_offset)
             except PenstockError as error:
                 if error.reason is not Reason.CORRUPT_RECORDS:
                     raise
@@ -171,9 +205,16 @@ class LedAppends:
                 marks.end += 1
                 continue
             self._note_all(partition, marks, data)
-            left -= len(data)
+            if marks.wanted is None and len(marks.offsets) > MARKS_MAX:
+                marks.wanted = frozenset(mark for each in self._waiting(partition, call) for mark in each.marks)
+                marks.offsets = {mark: marks.offsets[mark] for mark in marks.wanted if mark in marks.offsets}
+            self._left -= len(data)
             marks.end = max(next_offset, marks.end + 1)
         return marks
+
+    def _waiting(self, partition: Partition, call: _Call) -> list[_Call]:
+        """The calls that can share a search with this one."""
+        return [each for each in self._calls[partition] if each.header == call.header]
 
     @staticmethod
     def _note_all(partition: Partition, marks: _Marks, data: Buffer) -> None:
@@ -188,24 +229,21 @@ class LedAppends:
 
     def _append_lacking(self, partition: Partition, call: _Call, marks: _Marks) -> None:
         end = appended_from = partition.log.next_offset
-        places: list[int] = []
-        lacking: list[Record] = []
-        for record, noted in zip(call.records, call.search_from, strict=True):
-            offset = marks.offsets.get(_mark(record, call.header) or b"", -1)
-            if offset < _within(end, noted):
-                offset = -1
-                lacking.append(record)
-            places.append(offset)
-        if lacking:
+        places = [
+            offset if (offset := marks.offsets.get(mark, -1)) >= _within(end, noted) else -1
+            for mark, noted in zip(call.marks, call.search_from, strict=True)
+        ]
+        lacking = [record for record, offset in zip(call.records, places, strict=False) if offset < 0]
+        if lacking and call.batch is not None:
             partition.check_in_sync()
             batch = call.batch
             if len(lacking) < len(call.records):
                 batch = build_batch(lacking, compression=read_header(call.batch).compression)
             offset = appended_from = partition.append(batch, self._clock.now_ms(), is_sound=True)
-            for at, record in enumerate(call.records):
+            for at, mark in enumerate(call.marks):
                 if places[at] < 0:
                     places[at] = offset
-                    marks.note(_mark(record, call.header) or b"", offset)
+                    marks.note(mark, offset)
                     offset += 1
             marks.end = partition.log.next_offset
         end = max(places, default=-1) + 1
@@ -229,6 +267,12 @@ def _settle(offset: int, done: Produced, reason: Reason | None) -> None:
         done(offset)
     else:
         done(PenstockError(Reason.LINK_LOST if reason in _LEADER_CHANGED else reason))
+
+
+def _start_of(partition: Partition, call: _Call) -> int:
+    """Where the search of a call begins."""
+    end = partition.log.next_offset
+    return max(min(_within(end, noted) for noted in call.search_from), partition.log.start_offset)
 
 
 def _within(end: int, offset: int) -> int:

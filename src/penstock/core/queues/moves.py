@@ -368,15 +368,14 @@ class Mover:
         if isinstance(found, PenstockError):
             if current:
                 target = self._kept(target)
-                if found.reason not in _RECORD_REFUSED:
-                    target.to_append = [*current, *target.to_append]
-                elif len(entries) > 1:
-                    target.to_append = [*current, *target.to_append]
-                    target.single_left = len(target.to_append)
-                else:
-                    target.to_append += current
+                is_alone = len(entries) == 1 and found.reason in _RECORD_REFUSED
+                target.to_append = [*target.to_append, *current] if is_alone else [*current, *target.to_append]
+                if is_alone:
                     target.single_left = max(target.single_left - 1, 0)
-                self._put_off(target, found)
+                elif found.reason in _RECORD_REFUSED:
+                    target.single_left = len(target.to_append)
+                if not target.single_left:
+                    self._put_off(target, found)
                 self._context.schedule()
             return
         target.failures = 0

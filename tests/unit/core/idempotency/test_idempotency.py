@@ -6,6 +6,7 @@ import pytest
 
 from penstock.core.idempotency.idempotency import SWEEP_MS, Idempotency
 from penstock.core.idempotency.stored import KEY_HEADER, TENANT_HEADER
+from penstock.core.partitions.delete_records import delete_records
 from penstock.core.publish import NewRecord
 from penstock.core.topics.config import ChangeKind, ConfigChange
 from penstock.core.topics.topics import NewTopic
@@ -339,6 +340,31 @@ def test_an_intent_whose_record_was_never_appended_is_free_after_a_restart(world
     assert world.sent().duplicate is False
     world.restart()
     assert world.sent().duplicate is True
+
+
+def test_a_record_that_a_crash_left_without_its_place_is_found_before_it_is_deleted(world) -> None:
+    world.send(partition=1)
+    world.flusher.sync()
+    world.flusher.write()
+    world.restart()
+    world.settle()
+    delete_records(world.broker.partition(TOPIC, 1), 1)
+    assert world.sent().duplicate is True
+    assert world.values() == []
+
+
+def test_an_intent_whose_time_the_topic_does_not_accept_any_more_gets_a_new_time(world) -> None:
+    world.send()
+    for gather in world.flusher._gatherers:
+        gather()
+    log = world.broker.partition("__idempotency", 0).log
+    log.write_pending()
+    log.begin_sync().run()
+    finish(world.broker.topics.alter(TOPIC, [ConfigChange("message.timestamp.before.max.ms", ChangeKind.SET, "2000")]))
+    world.restart()
+    world.clock.advance(5_000)
+    assert world.sent().duplicate is False
+    assert world.values() == [b"v2"]
 
 
 def test_a_key_that_comes_again_while_its_record_is_looked_for_waits_for_the_answer(world) -> None:

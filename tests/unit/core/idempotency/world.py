@@ -117,6 +117,7 @@ class World:
         """One turn of the loop: what was gathered is written and synced, and the clock's work is done."""
         self.flusher.sync()
         self.keys.tick(self.clock.monotonic_ms())
+        self.broker.cluster.appends.tick(self.clock.monotonic_ms())
 
     def settle(self) -> None:
         """Turns until nothing is under way."""

@@ -13,6 +13,7 @@ from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.log.environment import LogEnvironment
 from penstock.log.files import FilePool
+from penstock.log.log import Log
 from penstock.log.recovery import open_log
 from penstock.ports import Flushable
 from penstock.records.builder import build_batch
@@ -187,6 +188,40 @@ def test_a_long_log_is_looked_through_in_pieces(leader: Leader, monkeypatch: pyt
     leader.flusher.commit()
     assert ticks >= 3
     assert (told, behind) == ([[19, 20]], [[20]])
+
+
+def test_a_search_among_more_marks_than_are_remembered_ends(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(led_appends, "MARKS_MAX", 3)
+    monkeypatch.setattr(led_appends, "_PIECE_BYTES", 200)
+    for n in range(20):
+        leader.partition.append(batch(b"%d" % n), leader.clock.now_ms())
+    told, other = leader.once(b"1", b"new"), leader.once(b"2")
+    for _ in range(20):
+        leader.appends.tick(leader.clock.monotonic_ms())
+    leader.flusher.commit()
+    assert (told, other) == ([[1, 20]], [[2]])
+    assert leader.appends.next_deadline_ms() is None
+
+
+def test_searches_of_several_logs_share_the_work_of_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(led_appends, "_PIECE_BYTES", 200)
+    leaders = [Leader(tmp_path / str(n)) for n in range(5)]
+    for each in leaders:
+        for n in range(20):
+            each.partition.append(batch(b"%d" % n), each.clock.now_ms())
+        each.partition.log.write_pending()
+    appends, reads = leaders[0].appends, set[Log]()
+    told: list[object] = []
+    real = Log.read
+    monkeypatch.setattr(Log, "read", lambda log, *given: reads.add(log) or real(log, *given))
+    for each in leaders:
+        appends.append_once(each.partition, batch(b"19"), HEADER, [0], told.append)
+    assert len(reads) == 1
+    for _ in range(200):
+        appends.tick(leaders[0].clock.monotonic_ms())
+    for each in leaders:
+        each.flusher.commit()
+    assert len(told) == 5
 
 
 def test_more_marks_than_are_kept_are_read_again(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> None:

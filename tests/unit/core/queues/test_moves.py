@@ -204,6 +204,19 @@ def test_a_record_that_the_target_refuses_delays_no_other(world, config, strict,
     assert len(world.records("strict")) == 7
 
 
+def test_many_records_that_the_target_refuses_delay_no_later_one(world) -> None:
+    world.create(DEAD_LETTERS)
+    world.create("strict", **{"cleanup.policy": "compact"})
+    for _ in range(30):
+        world.broker.partition(DEAD_LETTERS, 0).append(build_batch([Record(0, NOW_MS, None, b"no key", ())]), NOW_MS)
+    world.produce(1, topic=DEAD_LETTERS)
+    world.queues.move(DEAD_LETTERS, REDRIVE_GROUP, 0, range(30), "strict", 0, Answers())
+    world.advance(20_000)
+    world.queues.move(DEAD_LETTERS, REDRIVE_GROUP, 0, [30], "strict", 0, Answers())
+    world.advance(15_000)
+    assert len(world.records("strict")) == 1
+
+
 def test_dead_letters_lie_in_the_order_in_which_they_died_also_those_that_waited_for_their_topic(world) -> None:
     world.produce(2, headers=(("penstock.max_attempts", b"1"),))
     world.lease("a", max_records=2, lease_ms=60_000)

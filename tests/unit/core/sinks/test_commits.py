@@ -225,6 +225,7 @@ def test_settings_that_changed_since_the_intent_refuse_nothing(world) -> None:
     intended(world, 0, ("strict", 0, [world.stage(LARGE, key=None)]))
     world.alter("strict", "max.message.bytes", "1000")
     world.alter("strict", "cleanup.policy", "compact")
+    world.alter("strict", "min.insync.replicas", "2")
     world.clock.advance(2 * EXPIRATION_MS_DEFAULT)
     world.restart()
     assert world.open().last_batch_id == 0
