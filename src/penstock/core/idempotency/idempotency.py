@@ -166,7 +166,7 @@ class Idempotency:
                 self._answer_duplicate(found.name, attempt.placed, request)
             return
         note = self._keys.get(produce_key)
-        if note is not None and self._is_over(note):
+        if note is not None and (self._is_over(note) or self._is_lost(found, note)):
             # Moves the key to the end of the order.
             self._keys.drop(produce_key)
             note = None
@@ -192,6 +192,14 @@ class Idempotency:
 
     def _is_over(self, note: Note) -> bool:
         return self._broker.clock.now_ms() - note.noted_ms >= self.window_ms
+
+    def _is_lost(self, topic: Topic, note: Note) -> bool:
+        """Whether the log has lost the record, which can only happen if acknowledged does not mean synced."""
+        try:
+            end = self._broker.partition(topic.name, note.partition).log.next_offset
+        except PenstockError:
+            return False
+        return note.offset + note.is_placed > end
 
     def _answer_duplicate(
         self, topic: TopicName, placed: Placed, request: KeyedRequest, *, is_committed: bool = False

@@ -230,12 +230,13 @@ class LedAppends:
     def _append_lacking(self, partition: Partition, call: _Call, marks: _Marks) -> None:
         end = appended_from = partition.log.next_offset
         places = [
-            offset if (offset := marks.offsets.get(mark, -1)) >= _within(end, noted) else -1
+            offset if (offset := marks.offsets.get(mark, -1)) >= _within(end, noted, call.header) else -1
             for mark, noted in zip(call.marks, call.search_from, strict=True)
         ]
         lacking = [record for record, offset in zip(call.records, places, strict=False) if offset < 0]
         if lacking and call.batch is not None:
-            partition.check_in_sync()
+            if call.header == KEY_HEADER or not partition.in_sync.has_all:
+                partition.check_in_sync()
             batch = call.batch
             if len(lacking) < len(call.records):
                 batch = build_batch(lacking, compression=read_header(call.batch).compression)
@@ -272,12 +273,12 @@ def _settle(offset: int, done: Produced, reason: Reason | None) -> None:
 def _start_of(partition: Partition, call: _Call) -> int:
     """Where the search of a call begins."""
     end = partition.log.next_offset
-    return max(min(_within(end, noted) for noted in call.search_from), partition.log.start_offset)
+    return max(min(_within(end, noted, call.header) for noted in call.search_from), partition.log.start_offset)
 
 
-def _within(end: int, offset: int) -> int:
-    """An offset after the end belongs to a deleted topic of the same name: then the whole log is searched."""
-    return offset if offset <= end else 0
+def _within(end: int, offset: int, header: str) -> int:
+    """An offset after the end belongs to a deleted topic of the same name: then the whole log is searched. Keys are those of one topic."""
+    return offset if offset <= end or header == KEY_HEADER else 0
 
 
 def _mark(record: Record, header: str) -> bytes | None:

@@ -14,7 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.coordinators.topic import StoredDone
-from penstock.core.partitions.peers import AppendedOnce, AppendedRecords
+from penstock.core.partitions.partition import Partition
+from penstock.core.partitions.peers import AppendedRecords
 from penstock.core.partitions.reading import record_bytes
 from penstock.core.queues import envelope as names
 from penstock.core.queues.block import BLOCK_BITS, BLOCK_MASK, LEASED, MOVING
@@ -28,7 +29,7 @@ from penstock.limits import KIB, MIB, TOPIC_NAME_CHARS_MAX
 from penstock.records.batch import Compression
 from penstock.records.builder import BatchBuilder
 from penstock.records.records import Record
-from penstock.types import Acks, GroupId, TopicId, TopicName
+from penstock.types import GroupId, TopicId, TopicName
 
 if TYPE_CHECKING:
     from penstock.core.queues.queue import Queue
@@ -339,21 +340,28 @@ class Mover:
         done = partial(self._answered, target, (topic.topic_id, index), entries)
         is_new = target.unsent.issuperset(entries)
         target.unsent.difference_update(entries)
-        if is_new and self._leads(topic, index):
-            peers.produce(topic, index, batch, Acks.ALL, partial(_appended, len(entries), done))
-        else:
+        here = self._led(topic, index) if is_new else None
+        if here is None:
             noted = [entry.move.target_offset for entry in entries]
             peers.append_once(topic, index, batch, names.MOVE_ID, noted, done)
+            return
+        try:
+            offset = here.append(batch, self._context.clock.now_ms(), is_sound=True)
+        except PenstockError as error:
+            done(error)
+            return
+        found = AppendedRecords(list(range(offset, offset + len(entries))), offset)
+        here.when_committed(offset + len(entries), lambda why: done(found if why is None else PenstockError(why)))
 
-    def _leads(self, topic: Topic, index: int) -> bool:
+    def _led(self, topic: Topic, index: int) -> Partition | None:
+        """The target, if this node leads it and nothing waits for an earlier leader."""
         broker = self._context.broker
         if broker.peers.holds(topic, index):
-            return False
+            return None
         try:
-            broker.partition(topic.name, index)
+            return broker.partition(topic.name, index)
         except PenstockError:
-            return False
-        return True
+            return None
 
     def _answered(
         self,
@@ -408,8 +416,3 @@ class Mover:
             target.failures += 1
         wait_ms = min(_RETRY_MS_MIN << min(target.failures, 10), _RETRY_MS_MAX)
         target.retry_ms = self._context.clock.monotonic_ms() + wait_ms
-
-
-def _appended(count: int, done: AppendedOnce, offset: int | PenstockError) -> None:
-    """A new batch was appended, or not."""
-    done(offset if isinstance(offset, PenstockError) else AppendedRecords(list(range(offset, offset + count)), offset))

@@ -13,7 +13,7 @@ from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
-from penstock.types import Acks
+from penstock.types import Acks, Flush
 from tests.unit.core.idempotency.world import CALLER, TOPIC, WINDOW_MS, World, finish
 
 
@@ -365,6 +365,28 @@ def test_an_intent_whose_time_the_topic_does_not_accept_any_more_gets_a_new_time
     world.clock.advance(5_000)
     assert world.sent().duplicate is False
     assert world.values() == [b"v2"]
+
+
+@pytest.mark.parametrize("is_placed", [False, True])
+def test_a_key_whose_record_a_power_loss_took_is_not_answered_with_one_of_an_earlier_window(is_placed) -> None:
+    world = World(partitions=1, flush=Flush.OS)
+    world.sent(value=b"A")
+    world.sent("other")
+    world.advance(WINDOW_MS)
+    world.sent("more", value=b"B")
+    if is_placed:
+        world.sent(value=b"B")
+    else:
+        world.send(value=b"B")
+        for gather in world.flusher._gatherers:
+            gather()
+    world.broker.partition("__idempotency", 0).log.write_pending()
+    # The power loss took the end of one log, and not of the other.
+    world.broker.partition(TOPIC, 0).log.truncate_to(1)
+    world.restart()
+    again = world.sent(value=b"B")
+    assert again.duplicate is False
+    assert world.values() == [b"A", b"B"]
 
 
 def test_a_key_that_comes_again_while_its_record_is_looked_for_waits_for_the_answer(world) -> None:

@@ -217,6 +217,19 @@ def test_many_records_that_the_target_refuses_delay_no_later_one(world) -> None:
     assert len(world.records("strict")) == 1
 
 
+def test_a_target_that_demands_more_replicas_than_it_has_takes_dead_letters(world) -> None:
+    world.create(DEAD_LETTERS, min_insync_replicas="2")
+    world.produce(1, headers=ONE_ATTEMPT)
+    intend(world)
+    world.kill()
+    world.boot()
+    world.produce(1, headers=ONE_ATTEMPT)
+    world.lease("a")
+    world.nack("a", 1, "bad")
+    world.advance(1_000)
+    assert len(world.records(DEAD_LETTERS)) == 2
+
+
 def test_dead_letters_lie_in_the_order_in_which_they_died_also_those_that_waited_for_their_topic(world) -> None:
     world.produce(2, headers=(("penstock.max_attempts", b"1"),))
     world.lease("a", max_records=2, lease_ms=60_000)
