@@ -40,6 +40,10 @@ class Disturbed:
         self.before: Callable[[str, Callable[[Any], None]], bool] = lambda _call, _done: True
         self.after: Callable[[str, Any, Callable[[Any], None]], None] = lambda _call, answer, done: done(answer)
 
+    @property
+    def is_waiting(self) -> object:
+        return self._real.is_waiting
+
     def holds(self, topic: Topic, index: int) -> bool:
         return self._real.holds(topic, index)
 

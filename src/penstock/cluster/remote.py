@@ -111,6 +111,7 @@ class RemotePeers:
         self._here: Final = LocalPeers(broker)
         self._identity = identity
         self._queues: dict[TopicIdPartition, _LeaderQueue] = {}
+        self.is_waiting: Final = self._queues
         self._links: dict[NodeId, Link] = {}
         self._connecting: dict[NodeId, asyncio.Task[None]] = {}
         self._number = 0

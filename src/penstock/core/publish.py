@@ -244,7 +244,8 @@ class Publisher:
 
     def _gather(self, topic: Topic, index: int, call: _Call, places: list[int]) -> None:
         partition: Partition | _Elsewhere
-        if self._broker.peers.holds(topic, index):
+        peers = self._broker.peers
+        if peers.is_waiting and peers.holds(topic, index):
             partition = _Elsewhere(topic, index)
         else:
             try:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class LocalPeers:
     """The :class:`penstock.core.partitions.peers.Peers` of a broker that is alone."""
 
+    is_waiting = False
+
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
 

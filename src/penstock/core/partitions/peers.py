@@ -40,6 +40,11 @@ CommittedDone = Callable[[int | PenstockError | None], None]
 class Peers(Protocol):
     """The leaders of all partitions. ``done`` is called exactly once, perhaps before the call returns."""
 
+    @property
+    def is_waiting(self) -> object:
+        """Whether calls wait for any leader (as a truth value): saves publishers a call."""
+        ...
+
     def holds(self, topic: Topic, index: int) -> bool:
         """Whether calls wait for this partition's leader. Later ones must then wait too, even if this node leads the partition by now."""
         ...
