@@ -313,7 +313,7 @@ class _Search:
             reason = error.reason if error.reason in ELSEWHERE else Reason.COORDINATOR_NOT_AVAILABLE
             raise PenstockError(
                 reason,
-                f"No node can carry this out at the moment ({error.text}). Nothing was done; try again in a moment",
+                f"No node can carry this out at the moment ({error.text}). Nothing was done; send it again.",
             ) from error
 
     def _may_repeat(self, error: PenstockError, *, is_remote: bool) -> bool:
