@@ -132,8 +132,10 @@ class LedAppends:
 
     def resign(self, partition: Partition) -> None:
         """Another node leads the partition now: answer all waiting calls."""
-        for call in self._calls.pop(partition, ()):
-            call.done(PenstockError(Reason.NOT_LEADER_OR_FOLLOWER))
+        calls = self._calls.pop(partition, deque[_Call]())
+        while calls:
+            # Taken out first: an answer may come back to this partition.
+            calls.popleft().done(PenstockError(Reason.NOT_LEADER_OR_FOLLOWER))
         for key in [key for key in self._marks if key[0] is partition]:
             del self._marks[key]
 
@@ -214,7 +216,7 @@ class LedAppends:
 
     def _waiting(self, partition: Partition, call: _Call) -> list[_Call]:
         """The calls that can share a search with this one."""
-        return [each for each in self._calls[partition] if each.header == call.header]
+        return [each for each in self._calls.get(partition, (call,)) if each.header == call.header]
 
     @staticmethod
     def _note_all(partition: Partition, marks: _Marks, data: Buffer) -> None:
