@@ -48,7 +48,7 @@ class Reason(Enum):
     FETCH_SESSION_TOPIC_ID_ERROR = "fetch session mixes topic names and ids"
     TRANSACTIONS_NOT_SUPPORTED = "transactions are not supported"
     SECURITY_DISABLED = "security features are disabled"
-    CLUSTER_AUTHORIZATION_FAILED = "only nodes of the cluster may do this"
+    CLUSTER_AUTHORIZATION_FAILED = "not allowed on the cluster"
     PREFERRED_LEADER_NOT_AVAILABLE = "the preferred leader is not in sync"
     ELIGIBLE_LEADERS_NOT_AVAILABLE = "no replica that is up may lead"
     ELECTION_NOT_NEEDED = "no election is needed for the partition"
@@ -91,6 +91,11 @@ class Reason(Enum):
     # Access.
     TOPIC_AUTHORIZATION_FAILED = "not allowed on this topic"
     GROUP_AUTHORIZATION_FAILED = "not allowed on this group"
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = "not allowed on this transactional id"
+    AUTHENTICATION_REQUIRED = "authentication is required"
+    AUTHENTICATION_FAILED = "authentication failed"
+    UNKNOWN_USER = "unknown user"
+    USER_ALREADY_EXISTS = "the user already exists"
 
     # Failures outside the request.
     STORAGE_ERROR = "storage error"

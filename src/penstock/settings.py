@@ -87,6 +87,88 @@ class ListenerSettings(Struct, frozen=True, kw_only=True):
     ] = None
 
 
+class ClientAuth(Enum):
+    """Whether TLS clients present a certificate."""
+
+    NONE = "none"
+    REQUESTED = "requested"
+    REQUIRED = "required"
+
+
+class TlsVersion(Enum):
+    """The oldest version of TLS that a listener accepts."""
+
+    TLS_1_2 = "1.2"
+    TLS_1_3 = "1.3"
+
+
+class TlsSettings(Struct, frozen=True, kw_only=True):
+    """TLS on every listener. Files are PEM; they are read again when they change, and on SIGHUP."""
+
+    cert_file: Annotated[str, about("the file with the certificate chain of the listeners; empty: no TLS")] = ""
+    key_file: Annotated[str, about("the file with the private key of that certificate")] = ""
+    ca_file: Annotated[str, about("the file with the certificate authorities that client certificates need")] = ""
+    client_auth: Annotated[ClientAuth, about("whether clients present a certificate")] = ClientAuth.NONE
+    min_version: Annotated[TlsVersion, about("the oldest version of TLS that is accepted")] = TlsVersion.TLS_1_2
+    principal_rules: Annotated[
+        str,
+        about("how the subject of a client certificate becomes a principal, as Kafka's ssl.principal.mapping.rules"),
+    ] = "DEFAULT"
+
+
+class Authentication(Enum):
+    """Whether clients must prove who they are."""
+
+    OFF = "off"
+    REQUIRED = "required"
+
+
+class SecuritySettings(Struct, frozen=True, kw_only=True):
+    """Who may connect, and what they may do."""
+
+    authentication: Annotated[
+        Authentication, about("required: every client must authenticate, and may do only what access rules allow")
+    ] = Authentication.OFF
+    insecure: Annotated[
+        bool, about("allow listeners off loopback without authentication or TLS; the ready line and a metric show it")
+    ] = False
+    super_users: Annotated[
+        str, about("principals that may do everything, separated by commas: User:anna,User:bert")
+    ] = ""
+    mechanisms: Annotated[str, about("the SASL mechanisms that Kafka clients may use, separated by commas")] = (
+        "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER"
+    )
+    admin_password_file: Annotated[
+        str, about("the file with the password of the user admin, which the first start creates from it")
+    ] = ""
+    session_ms_max: Annotated[
+        int, about("clients must authenticate again after this time; 0: only when their token expires", ge=0)
+    ] = 0
+
+
+class OauthSettings(Struct, frozen=True, kw_only=True):
+    """Tokens (JWT) of an identity provider. Without an issuer, tokens are refused."""
+
+    issuer: Annotated[str, about("the issuer that tokens must have; empty: no tokens")] = ""
+    audience: Annotated[str, about("the audience that tokens must have")] = ""
+    jwks_url: Annotated[str, about("the https address of the provider's keys")] = ""
+    jwks_file: Annotated[str, about("a file with the provider's keys, instead of an address")] = ""
+    algorithms: Annotated[str, about("the signature algorithms that are accepted, separated by commas")] = (
+        "RS256,ES256,EdDSA"
+    )
+    principal_claim: Annotated[str, about("the claim with the name of the user")] = "sub"
+    groups_claim: Annotated[str, about("the claim with the groups of the user, which access rules can name")] = "groups"
+    clock_skew_seconds: Annotated[int, about("how far clocks may differ", ge=0, le=300)] = 30
+
+
+class EncryptionSettings(Struct, frozen=True, kw_only=True):
+    """Encryption at rest."""
+
+    key_file: Annotated[
+        str, about("the file with the master key, 32 random bytes in base64; empty: data is not encrypted")
+    ] = ""
+
+
 class ClusterSettings(Struct, frozen=True, kw_only=True):
     """A cluster of several nodes on etcd. Without a name, the broker is a single broker and needs no etcd."""
 
@@ -328,6 +410,10 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     server: ServerSettings = field(default_factory=ServerSettings)
     listeners: ListenerSettings = field(default_factory=ListenerSettings)
+    tls: TlsSettings = field(default_factory=TlsSettings)
+    security: SecuritySettings = field(default_factory=SecuritySettings)
+    oauth: OauthSettings = field(default_factory=OauthSettings)
+    encryption: EncryptionSettings = field(default_factory=EncryptionSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     log: LogSettings = field(default_factory=LogSettings)
     topics: TopicSettings = field(default_factory=TopicSettings)

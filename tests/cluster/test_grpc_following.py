@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.publish import NewRecord
+from penstock.core.security.access import ANONYMOUS, Caller
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import GrpcCall
 from penstock.gateways.grpc.following import Following, ends_for

@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 
 from penstock.address import parse_address
-from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.cluster.image import node_key
+from penstock.core.security.access import ANONYMOUS, Caller
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import Delete
 from penstock.operations.groups import CommitOffset, FetchOffsets, Heartbeat

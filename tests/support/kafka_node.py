@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Self
 
 from penstock.address import Address
-from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.broker import Broker
 from penstock.core.partitions.partition import Partition
+from penstock.core.security.access import ANONYMOUS, Caller
 from penstock.core.topics.topics import NewTopic, Topic
 from penstock.errors import Reason
 from penstock.gateways.kafka.context import RequestContext

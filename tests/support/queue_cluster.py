@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from penstock.core.access import Caller, Principal
 from penstock.core.broker import Broker
 from penstock.core.cluster.image import node_key
 from penstock.core.coordinators.topic import partition_of
 from penstock.core.partitions.reading import read_from
 from penstock.core.publish import NewRecord, Placed, Results
+from penstock.core.security.access import Caller, Principal
 from penstock.core.topics.names import QUEUE_STATE_TOPIC
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.memory import MemoryStore

@@ -14,11 +14,11 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from penstock.cluster.links import Identity, Link, fail
-from penstock.core.access import Caller
 from penstock.core.broker import Broker
 from penstock.core.operations.door import ELSEWHERE, unexpected
 from penstock.core.operations.handling import MERGES, Cancel, Done, OnEnd, OnItems, OpenStream
 from penstock.core.operations.owners import owner_of, topic_of
+from penstock.core.security.access import Caller
 from penstock.errors import PenstockError, Reason
 from penstock.operations.catalogue import result_decoder
 from penstock.operations.operation import AnyOperation, Operation, OwnerKind, Repeat, Stream

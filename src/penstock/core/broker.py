@@ -9,7 +9,6 @@ from typing import Final
 from uuid import UUID
 
 from penstock.address import Address
-from penstock.core.access import Access
 from penstock.core.awaited_groups import AwaitedGroups
 from penstock.core.cluster.rules import ALL, Rules
 from penstock.core.cluster.side import ClusterSide
@@ -31,6 +30,7 @@ from penstock.core.partitions.settling import Settling
 from penstock.core.partitions.tiering import Tiering
 from penstock.core.publish import Publisher
 from penstock.core.queues.queues import Queues
+from penstock.core.security.access import Access
 from penstock.core.sinks.sinks import Sinks
 from penstock.core.topics.names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
 from penstock.core.topics.topics import NewTopic, Topic, Topics

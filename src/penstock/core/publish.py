@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from penstock.core.access import Caller
 from penstock.core.partitions.partition import Partition
+from penstock.core.security.access import Caller
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import PUBLISHED_BATCH_BYTES_MAX, RECORD_HEADERS_MAX

@@ -12,9 +12,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar, cast
 
-from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.broker import Broker
 from penstock.core.broker_config import CONNECTIONS
+from penstock.core.security.access import ANONYMOUS, Caller
 from penstock.limits import CONNECTION_ENDED_MS_MAX
 from penstock.ports import EndOfTurn
 from penstock.settings import LimitSettings

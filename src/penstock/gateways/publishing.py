@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from functools import partial
 
-from penstock.core.access import Caller
 from penstock.core.publish import NewRecord, Placed, PublishDone, Publisher, Results
+from penstock.core.security.access import Caller
 from penstock.errors import PenstockError, Reason
 from penstock.types import Acks
 

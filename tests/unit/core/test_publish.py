@@ -7,9 +7,9 @@ from typing import Never
 
 import pytest
 
-from penstock.core.access import ANONYMOUS, Access, Caller
 from penstock.core.partitions.reading import read_from
 from penstock.core.publish import NewRecord, Placed, Results, record_id
+from penstock.core.security.access import ANONYMOUS, Access, Caller
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB, RECORD_HEADERS_MAX
 from penstock.operations.operation import Action

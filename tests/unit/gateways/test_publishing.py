@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.publish import NewRecord, Placed, PublishDone
+from penstock.core.security.access import ANONYMOUS, Caller
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.publishing import publish_by_topic
 from penstock.types import Acks, Gateway

@@ -5,10 +5,10 @@ from random import Random
 
 import pytest
 
-from penstock.core.access import INTERNAL
 from penstock.core.broker import Broker
 from penstock.core.coordinators.deadlines import Timer
 from penstock.core.publish import NewRecord
+from penstock.core.security.access import INTERNAL
 from penstock.core.topics.topics import NewTopic
 from penstock.metadata.memory import MemoryStore
 from penstock.operations.groups import (

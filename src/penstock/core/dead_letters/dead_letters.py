@@ -8,7 +8,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.access import Caller
 from penstock.core.dead_letters.jobs import (
     DeadLetterJob,
     Finishing,
@@ -20,6 +19,7 @@ from penstock.core.dead_letters.letters import ReasonCounts
 from penstock.core.dead_letters.scan import Scan, floor_of
 from penstock.core.publish import NewRecord
 from penstock.core.queues.moves import DEAD_LETTER_PREFIX, REDRIVE_GROUP, dead_letter_topic
+from penstock.core.security.access import Caller
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.operations.dead_letters import (

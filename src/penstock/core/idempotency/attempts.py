@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from penstock.core.access import Caller
 from penstock.core.idempotency.stored import Key
 from penstock.core.publish import NewRecord, Placed
+from penstock.core.security.access import Caller
 from penstock.errors import PenstockError, Reason
 from penstock.limits import IDEMPOTENCY_KEY_CHARS_MAX
 from penstock.types import Acks, TopicName

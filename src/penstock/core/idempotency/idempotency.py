@@ -18,7 +18,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from penstock.core.access import Caller
 from penstock.core.coordinators.runtime import Family, Shard
 from penstock.core.coordinators.topic import InternalTopic, StoredDone
 from penstock.core.idempotency.appending import Appended, OnceAppends
@@ -46,6 +45,7 @@ from penstock.core.idempotency.stored import (
 )
 from penstock.core.partitions.peers import AppendedRecords
 from penstock.core.publish import NewRecord, Placed, Results
+from penstock.core.security.access import Caller
 from penstock.core.topics.names import IDEMPOTENCY_TOPIC
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason

@@ -4,11 +4,11 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.access import Caller
 from penstock.core.cluster.election import is_led, preferred
 from penstock.core.cluster.reassignment import ElectionKind
 from penstock.core.cluster.status import status_steps
 from penstock.core.operations.handling import answers, next_turn, works
+from penstock.core.security.access import Caller
 from penstock.errors import PenstockError, Reason
 from penstock.operations import cluster
 from penstock.types import PartitionKey

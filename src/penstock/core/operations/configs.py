@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.core.access import Caller
 from penstock.core.dynamic_configs import ConfigResource, ResourceKind
 from penstock.core.groups.configs import check_group_name
 from penstock.core.operations.handling import answers, works
 from penstock.core.operations.rights import may_describe_group, may_describe_topic
+from penstock.core.security.access import Caller
 from penstock.core.topics.config import ChangeKind, ConfigChange
 from penstock.core.topics.names import check_topic_name, is_staging
 from penstock.core.topics.topics import without_nulls

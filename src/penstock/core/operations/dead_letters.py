@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from penstock.core.access import Caller
 from penstock.core.operations.handling import Cancel, Done, OnEnd, OnItems, OpenStream, answers, begins, streams
 from penstock.core.operations.rights import may_describe_topic
+from penstock.core.security.access import Caller
 from penstock.errors import PenstockError
 from penstock.operations import dead_letters
 from penstock.operations.dead_letters import Progress

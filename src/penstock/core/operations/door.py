@@ -9,7 +9,6 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from penstock.core.access import Caller
 from penstock.core.operations import (  # noqa: F401  each declares its handlers
     cluster,
     configs,
@@ -23,6 +22,7 @@ from penstock.core.operations import (  # noqa: F401  each declares its handlers
 from penstock.core.operations.handling import BEGINNERS, HANDLERS, Cancel, Done, HandlerKind, OnEnd, OnItems, OpenStream
 from penstock.core.operations.memberships import OpenMembership
 from penstock.core.operations.rights import PartlyRefused, authorise
+from penstock.core.security.access import Caller
 from penstock.errors import PenstockError, Reason
 from penstock.operations.operation import AnyOperation, Operation, Stream
 

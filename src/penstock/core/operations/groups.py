@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.core.access import Caller
 from penstock.core.groups.requests import NOTHING_COMMITTED, CommittedOffset
 from penstock.core.operations.handling import (
     Done,
@@ -22,6 +21,7 @@ from penstock.core.operations.handling import (
 )
 from penstock.core.operations.memberships import OpenMembership
 from penstock.core.operations.rights import may, may_describe_group, may_describe_topic
+from penstock.core.security.access import Caller
 from penstock.core.stats import group_status
 from penstock.errors import PenstockError, Reason
 from penstock.operations import groups

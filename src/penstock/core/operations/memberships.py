@@ -3,8 +3,8 @@
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from penstock.core.access import Caller
 from penstock.core.operations.handling import OnEnd, OnItems
+from penstock.core.security.access import Caller
 from penstock.errors import PenstockError, Reason
 from penstock.operations.groups import MemberAssignment, Membership
 from penstock.types import GroupId, PartitionKey, TopicName

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from penstock.core.access import Caller
 from penstock.core.operations.handling import (
     Cancel,
     Done,
@@ -17,6 +16,7 @@ from penstock.core.operations.handling import (
     with_reason,
 )
 from penstock.core.operations.rights import may_describe_group, may_describe_topic
+from penstock.core.security.access import Caller
 from penstock.errors import PenstockError, Reason
 from penstock.operations import queues
 

@@ -4,13 +4,13 @@ from asyncio import Future
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from penstock.core.access import Caller
 from penstock.core.operations.handling import Cancel, Done, answers, begins, works
 from penstock.core.operations.topics import described
 from penstock.core.partitions.delete_records import delete_records
 from penstock.core.partitions.partition import Partition
 from penstock.core.partitions.reading import read_from, record_bytes
 from penstock.core.publish import NewRecord, Placed
+from penstock.core.security.access import Caller
 from penstock.errors import PenstockError, Reason
 from penstock.operations import records
 from penstock.operations.records import EpochEnd, FoundOffset

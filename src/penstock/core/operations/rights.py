@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
-from penstock.core.access import Access, Caller
 from penstock.core.queues.moves import REDRIVE_GROUP, dead_letter_topic
+from penstock.core.security.access import Access, Caller
 from penstock.core.topics.names import staging_topic
 from penstock.errors import PenstockError, Reason
 from penstock.operations.operation import Action, AnyOperation, Resource, Right

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from penstock.core.access import Caller
 from penstock.core.operations.handling import Cancel, Done, answers, begins
 from penstock.core.operations.rights import may_describe_topic
+from penstock.core.security.access import Caller
 from penstock.core.topics.names import staging_topic
 from penstock.operations import sinks
 

@@ -4,9 +4,9 @@ from itertools import islice
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from penstock.core.access import Caller
 from penstock.core.operations.handling import Cancel, Done, answers, begins, merges, works
 from penstock.core.operations.rights import may_describe_topic
+from penstock.core.security.access import Caller
 from penstock.core.stats import summed_stats, topic_stats
 from penstock.core.topics.names import is_staging
 from penstock.core.topics.topics import UNSET, NewTopic, Topic

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
-from penstock.core.access import Caller
 from penstock.core.coordinators.jobs import BATCH_BYTES, CALL_BYTES, NEXT_TURN, Jobs
 from penstock.core.partitions.partition import Partition, time_refused, too_large
+from penstock.core.security.access import Caller
 from penstock.core.sinks.staging import staged_batches
 from penstock.core.sinks.stored import STAGING_PARTITION, Range, merged
 from penstock.core.topics.config import TopicConfig

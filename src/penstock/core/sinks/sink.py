@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from penstock.core.access import Caller
+from penstock.core.security.access import Caller
 from penstock.core.sinks.stored import StoredSink, Target
 from penstock.core.topics.names import staging_topic
 from penstock.errors import PenstockError, Reason

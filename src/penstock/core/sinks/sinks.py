@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from penstock.core.access import Caller
 from penstock.core.coordinators.jobs import Jobs, Resume, Waiting
 from penstock.core.coordinators.runtime import Family, Shard
 from penstock.core.coordinators.topic import InternalTopic
+from penstock.core.security.access import Caller
 from penstock.core.sinks.checks import check_shape
 from penstock.core.sinks.commits import SinkCommits, wake
 from penstock.core.sinks.refusals import busy, check_sink_name, just_removed, too_many, unknown

@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
-from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.broker import Broker
+from penstock.core.security.access import ANONYMOUS, Caller
 from penstock.errors import PenstockError, Reason
 from penstock.types import Gateway
 

@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.address import Address
-from penstock.core.access import Caller
 from penstock.core.broker import Broker
 from penstock.core.operations.rights import may
+from penstock.core.security.access import Caller
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.answers import answer_later
 from penstock.gateways.kafka.errors import counted_code

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from penstock.core.access import Caller, Principal
 from penstock.core.operations.handling import Cancel, OpenStream
+from penstock.core.security.access import Caller, Principal
 from penstock.errors import PenstockError, Reason
 from penstock.operations.catalogue import operation_decoder
 from penstock.operations.operation import AnyOperation, Operation, Stream

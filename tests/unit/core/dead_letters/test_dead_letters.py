@@ -2,10 +2,10 @@
 
 import pytest
 
-from penstock.core.access import Access
 from penstock.core.dead_letters import scan
 from penstock.core.dead_letters.dead_letters import JOBS_MAX
 from penstock.core.queues.moves import dead_letter_topic
+from penstock.core.security.access import Access
 from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import TOPIC_NAME_CHARS_MAX

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from penstock.core.access import ANONYMOUS, Caller
+from penstock.core.security.access import ANONYMOUS, Caller
 from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError
 from penstock.operations.dead_letters import (

@@ -5,10 +5,10 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.idempotency.idempotency import Admit
 from penstock.core.idempotency.stored import KEY_HEADER, TENANT_HEADER
 from penstock.core.publish import NewRecord, Placed
+from penstock.core.security.access import ANONYMOUS, Caller
 from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError
 from penstock.metadata.memory import MemoryStore

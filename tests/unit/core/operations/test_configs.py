@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from penstock.core.access import ANONYMOUS, Access, Caller
+from penstock.core.security.access import ANONYMOUS, Access, Caller
 from penstock.errors import PenstockError, Reason
 from penstock.operations.configs import (
     AlterConfigs,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from penstock.core.access import Access, Caller, Principal
 from penstock.core.operations.handling import HANDLERS, Handler, HandlerKind
+from penstock.core.security.access import Access, Caller, Principal
 from penstock.errors import PenstockError, Reason
 from penstock.operations.catalogue import CATALOGUE
 from penstock.operations.groups import (

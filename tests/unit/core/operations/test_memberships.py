@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from penstock.core.access import INTERNAL
+from penstock.core.security.access import INTERNAL
 from penstock.errors import PenstockError, Reason
 from penstock.operations.groups import MemberAssignment, Membership
 from penstock.types import GroupId

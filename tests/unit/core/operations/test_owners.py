@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from penstock.core.access import INTERNAL
 from penstock.core.operations.door import ELSEWHERE
 from penstock.core.operations.owners import owner_of
+from penstock.core.security.access import INTERNAL
 from penstock.errors import PenstockError, Reason
 from penstock.operations.records import PublishOnce
 from penstock.operations.topics import DescribePartition, PartitionOffsets

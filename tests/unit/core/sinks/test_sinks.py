@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.core.access import Access
+from penstock.core.security.access import Access
 from penstock.errors import PenstockError, Reason
 from penstock.limits import SINK_STAGED_MAX, SINK_TARGETS_MAX, SINK_WAITING_MAX
 from penstock.operations.sinks import CommittedBatch, SinkPart

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.partitions.partition import Partition
+from penstock.core.security.access import ANONYMOUS, Caller
 from penstock.core.topics.config import ChangeKind, ConfigChange
 from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError

@@ -5,7 +5,7 @@ from typing import Never
 import grpc
 import pytest
 
-from penstock.core.access import Access
+from penstock.core.security.access import Access
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.service import CALLS, Streaming
 from penstock.operations.operation import Action

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from penstock.core.access import Access, Caller
+from penstock.core.security.access import Access, Caller
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.kafka.handlers import HANDLERS

@@ -26,6 +26,10 @@ NAMED_OTHERWISE = {
     Reason.METADATA_UNAVAILABLE: "request_timed_out",
     Reason.LINK_LOST: "request_timed_out",
     Reason.UNKNOWN_NODE: "broker_id_not_registered",
+    Reason.AUTHENTICATION_REQUIRED: "sasl_authentication_failed",
+    Reason.AUTHENTICATION_FAILED: "sasl_authentication_failed",
+    Reason.UNKNOWN_USER: "resource_not_found",
+    Reason.USER_ALREADY_EXISTS: "duplicate_resource",
 }
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from penstock.core.access import Access, Caller
 from penstock.core.partitions.delete_records import delete_records
+from penstock.core.security.access import Access, Caller
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.tcp.gateway import TcpBounds
 from penstock.gateways.tcp.requests import FIELDS

@@ -20,7 +20,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from penstock.core.access import Caller
+from penstock.core.security.access import Caller
 from penstock.errors import PenstockError
 from penstock.gateways.http.server.answers import Answer, rendered
 from penstock.gateways.http.server.errors import Refusal, error_answer, failure_answer

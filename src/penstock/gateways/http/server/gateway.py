@@ -12,8 +12,8 @@ import uvicorn
 from starlette.routing import Route
 
 from penstock import limits
-from penstock.core.access import ANONYMOUS, Caller
 from penstock.core.broker import Broker
+from penstock.core.security.access import ANONYMOUS, Caller
 from penstock.gateways.connections import BACKLOG, SWEEP_MS
 from penstock.gateways.http.server.answers import encoder
 from penstock.gateways.http.server.app import build_app

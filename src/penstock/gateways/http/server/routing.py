@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from penstock.core.access import Caller
+from penstock.core.security.access import Caller
 from penstock.errors import PenstockError
 from penstock.gateways.http.server.answers import Answer, RawHeaders, headers_of
 from penstock.gateways.http.server.errors import CODES, UNKNOWN_TOPIC, Refusal, error_answer, refusal_of

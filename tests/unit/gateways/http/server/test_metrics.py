@@ -7,7 +7,7 @@ import pytest_asyncio
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from penstock.core.access import Access, Caller
+from penstock.core.security.access import Access, Caller
 from penstock.errors import PenstockError, Reason
 from penstock.operations.operation import Action
 from tests.support.http_node import HttpNode

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 import pytest_asyncio
 
-from penstock.core.access import Caller
 from penstock.core.broker import INTERNAL_CONFIGS
+from penstock.core.security.access import Caller
 from penstock.core.topics.names import GROUP_STATE_TOPICS
 from penstock.core.topics.topics import NewTopic
 from penstock.errors import Reason

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from penstock.core.access import Access
 from penstock.core.cluster.reassignment import ElectionKind, Reassignments
+from penstock.core.security.access import Access
 from penstock.errors import PenstockError, Reason
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.elect_leaders_generated import (

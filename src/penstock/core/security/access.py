@@ -15,11 +15,21 @@ ANONYMOUS: Final = Principal("User:ANONYMOUS")
 
 
 class Caller(NamedTuple):
-    """The principal of a request, its gateway, and the address of the client (for logs)."""
+    """Who sends a request, and how: the principal, the gateway, and the address of the client.
+
+    It travels with the operation to other nodes, so it has everything that a decision needs. Roles are not part of it: every node
+    knows the members of all roles.
+    """
 
     principal: Principal
     gateway: Gateway
     client: str = ""
+    groups: tuple[str, ...] = ()
+    """The names of groups that the caller's token claims, without ``Group:``."""
+    listener: str = ""
+    """The name of the listener."""
+    method: str = ""
+    """How the caller authenticated, in the words of the audit log; empty if it did not."""
 
 
 INTERNAL: Final = Caller(Principal("penstock"), Gateway.INTERNAL)
