@@ -177,6 +177,7 @@ class Meters:
         self.connections: Final[dict[str, Callable[[], int]]] = {}
         """By gateway: returns the current number."""
         self.connections_refused: Final = Counts("gateway")
+        self.authentication_failures: Final = Counts("method", "reason")
         self.sync_seconds: Final = Histogram(SYNC_SECONDS)
         """One sync of a log, including its fdatasync calls."""
         self.sync_errors = 0

@@ -31,6 +31,7 @@ from penstock.core.partitions.tiering import Tiering
 from penstock.core.publish import Publisher
 from penstock.core.queues.queues import Queues
 from penstock.core.security.access import Access
+from penstock.core.security.authenticator import Authenticator
 from penstock.core.sinks.sinks import Sinks
 from penstock.core.topics.names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
 from penstock.core.topics.topics import NewTopic, Topic, Topics
@@ -88,6 +89,17 @@ class Broker:
         self.producer_ids: Final = ProducerIds(store)
         self.access = Access()
         """The rights of callers."""
+        self.authenticator: Final = Authenticator(
+            settings,
+            store,
+            clock,
+            entropy,
+            self.meters,
+            background=lambda work: self.background(work),  # noqa: PLW0108  the runtime replaces both
+            off_loop=lambda work, done: self.off_loop(work, done),  # noqa: PLW0108
+            report=report,
+        )
+        """Who is calling."""
         self.publisher: Final = Publisher(self, flusher)
         self.background: Background = _run_to_the_end
         """Starts a coroutine in the background; the runtime makes it a task."""
@@ -143,6 +155,7 @@ class Broker:
 
     async def start(self) -> None:
         """Load the agreed state, and recover from a crash. A broker that is alone leads and serves everything when this returns."""
+        await self.authenticator.load()
         await self.configs.load()
         self._configs_changed()
         self.configs.on_changed.append(self._configs_changed)

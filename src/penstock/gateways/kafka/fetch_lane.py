@@ -132,6 +132,10 @@ class FetchLane:
         self._connection = connection
         self._shape: FetchShape | None = None
 
+    def forget(self) -> None:
+        """The connection has another caller: what was learned for the last one does not count."""
+        self._shape = None
+
     def take(self, frames: FrameReader, start: int, end: int, version: int, correlation_id: int) -> bool:
         """Answer the request if it is the known one with another offset; False leaves it for the handler."""
         shape = self._shape

@@ -172,6 +172,10 @@ class ProduceLane:
         self._broker = connection.broker
         self._shape: ProduceShape | None = None
 
+    def forget(self) -> None:
+        """The connection has another caller: what was learned for the last one does not count."""
+        self._shape = None
+
     def take(self, frames: FrameReader, start: int, end: int, version: int, correlation_id: int) -> bool:
         """Handle the request if it has the known shape; False leaves it untouched for the handler."""
         shape = self._shape

@@ -88,6 +88,9 @@ class SeededEntropy:
     def uuid(self) -> UUID:
         return UUID(int=self._random.getrandbits(128), version=4)
 
+    def secret(self, count: int) -> bytes:
+        return self._random.randbytes(count)
+
 
 @dataclass(slots=True)
 class Running:
