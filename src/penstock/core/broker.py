@@ -89,16 +89,7 @@ class Broker:
         self.producer_ids: Final = ProducerIds(store)
         self.access = Access()
         """The rights of callers."""
-        self.authenticator: Final = Authenticator(
-            settings,
-            store,
-            clock,
-            entropy,
-            self.meters,
-            background=lambda work: self.background(work),  # noqa: PLW0108  the runtime replaces both
-            off_loop=lambda work, done: self.off_loop(work, done),  # noqa: PLW0108
-            report=report,
-        )
+        self.authenticator: Final = self._authenticator(store, report)
         """Who is calling."""
         self.publisher: Final = Publisher(self, flusher)
         self.background: Background = _run_to_the_end
@@ -147,6 +138,19 @@ class Broker:
         self.cluster: Final = ClusterSide(self, store, rules)
         self.peers: Peers = LocalPeers(self)
         """Sends batches to the leaders of partitions. Replaced in a cluster with other nodes."""
+
+    def _authenticator(self, store: MetadataStore, report: Report) -> Authenticator:
+        return Authenticator(
+            self.settings,
+            store,
+            self.clock,
+            self.entropy,
+            self.meters,
+            # The runtime replaces both.
+            background=lambda work: self.background(work),  # noqa: PLW0108
+            off_loop=lambda work, done: self.off_loop(work, done),  # noqa: PLW0108
+            report=report,
+        )
 
     @property
     def families(self) -> tuple[Family[Shard], ...]:

@@ -35,7 +35,7 @@ def _read(path: str) -> bytes:
 def _get(url: str) -> bytes:
     parts = urlsplit(url)
     if parts.scheme != "https" or not parts.hostname:
-        raise OSError("the address does not begin with https://")
+        raise OSError("The address does not begin with https://")
     ends = time.monotonic() + JWKS_FETCH_SECONDS_MAX
     connection = http.client.HTTPSConnection(
         parts.hostname, parts.port, timeout=_STEP_SECONDS, context=ssl.create_default_context()
@@ -45,20 +45,20 @@ def _get(url: str) -> bytes:
         connection.request("GET", target, headers={"Accept": "application/json"})
         response = connection.getresponse()
         if response.status != http.client.OK:
-            raise OSError(f"the provider answered {response.status}; redirects are not followed")
+            raise OSError(f"The provider answered {response.status}; redirects are not followed")
         found = b""
         while part := response.read1(_PART_BYTES):
             found = _bounded(found + part)
             if time.monotonic() > ends:
-                raise OSError("the provider sends too slowly")
+                raise OSError("The provider sends too slowly")
         return found
     except http.client.HTTPException as error:
-        raise OSError(f"the provider's answer is not HTTP: {type(error).__name__}") from None
+        raise OSError(f"The provider's answer is not HTTP: {type(error).__name__}") from None
     finally:
         connection.close()
 
 
 def _bounded(found: bytes) -> bytes:
     if len(found) > JWKS_BYTES_MAX:
-        raise OSError(f"there are more than {JWKS_BYTES_MAX} bytes")
+        raise OSError(f"There are more than {JWKS_BYTES_MAX} bytes")
     return found

@@ -214,7 +214,7 @@ class Authenticator:
         try:
             claims = await self.tokens.verified(token)
         except TokenError as error:
-            await self.attempts.fail(method, Failure.TOKEN, client, detail=f"token-{error.why}")
+            await self.attempts.fail(method, Failure.TOKEN, client, detail=f"token-{error.fault.value}")
         if self.users.is_admin(claims.name):
             await self.attempts.fail(method, Failure.ADMINISTRATOR, client, claims.name)
         return self.identity(claims.name, Method.TOKEN, groups=claims.groups, expires_ms=claims.expires_ms)

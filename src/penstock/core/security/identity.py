@@ -45,9 +45,9 @@ class Secret:
 def check_principal(name: str) -> None:
     """ValueError unless a token or a certificate may give this name to a principal."""
     if not name or len(name) > PRINCIPAL_CHARS_MAX or not name.isprintable():
-        raise ValueError("the name is empty, too long, or has control characters")
+        raise ValueError("The name is empty, too long, or has control characters")
     if name in RESERVED:
-        raise ValueError(f"nobody may be called {name}")
+        raise ValueError(f"Nobody may be called {name}")
 
 
 class Password(NamedTuple):

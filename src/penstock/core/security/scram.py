@@ -58,18 +58,18 @@ def saslprep(text: str) -> str:
     """The text as RFC 4013 compares it; ValueError if it has characters that names and passwords must not have."""
     if text.isascii():
         if not text.isprintable():
-            raise ValueError("it has control characters")
+            raise ValueError("It has control characters")
         return text
     mapped = "".join(
         " " if stringprep.in_table_c12(char) else char for char in text if not stringprep.in_table_b1(char)
     )
     prepared = unicodedata.normalize("NFKC", mapped)
     if any(prohibited(char) for prohibited in _PROHIBITED for char in prepared):
-        raise ValueError("it has characters that are not allowed in names and passwords")
+        raise ValueError("It has characters that are not allowed in names and passwords")
     if any(stringprep.in_table_d1(char) for char in prepared):
         ends = stringprep.in_table_d1(prepared[0]) and stringprep.in_table_d1(prepared[-1])
         if not ends or any(stringprep.in_table_d2(char) for char in prepared):
-            raise ValueError("it mixes text from left to right and from right to left")
+            raise ValueError("It mixes text from left to right and from right to left")
     return prepared
 
 
@@ -137,21 +137,21 @@ class ScramExchange:
         text = _decoded(message)
         parts = text.split(",", 2)
         if len(parts) != 3:
-            raise ScramError("the first message has too few parts")
+            raise ScramError("The first message has too few parts")
         flag, authzid, bare = parts
         if flag not in ("n", "y"):
-            raise ScramError("channel binding is not supported")
+            raise ScramError("Channel binding is not supported")
         fields = bare.split(",")
         if len(fields) < 2 or not fields[0].startswith("n=") or not fields[1].startswith("r="):
-            raise ScramError("the first message has no name or no nonce")
+            raise ScramError("The first message has no name or no nonce")
         if any(field.startswith("tokenauth=") for field in fields[2:]):
-            raise ScramError("delegation tokens are not supported")
+            raise ScramError("Delegation tokens are not supported")
         user = _name(fields[0][2:])
         if authzid and (not authzid.startswith("a=") or _name(authzid[2:]) != user):
-            raise ScramError("acting for another user is not supported")
+            raise ScramError("Acting for another user is not supported")
         client_nonce = fields[1][2:]
         if not client_nonce or not client_nonce.isascii() or not client_nonce.isprintable():
-            raise ScramError("the nonce is not printable")
+            raise ScramError("The nonce is not printable")
         self.user = user
         nonce = client_nonce + self._server_nonce
         # librdkafka before 2.6.1, as in Debian's kcat, repeats its own part. Ours is in both, so neither can be replayed.
@@ -169,19 +169,19 @@ class ScramExchange:
         without_proof, found, proof_text = _decoded(message).rpartition(",p=")
         fields = without_proof.split(",")
         if not found or len(fields) < 2 or not fields[0].startswith("c=") or not fields[1].startswith("r="):
-            raise ScramError("the final message has no proof")
+            raise ScramError("The final message has no proof")
         if not any(hmac.compare_digest(fields[1][2:].encode(), nonce.encode()) for nonce in self._nonces):
-            raise ScramError("the nonce is not that of this exchange")
+            raise ScramError("The nonce is not that of this exchange")
         if not hmac.compare_digest(_base64(fields[0][2:]), self._gs2_header):
-            raise ScramError("the header is not that of the first message")
+            raise ScramError("The header is not that of the first message")
         proof = _base64(proof_text)
         if len(proof) != kind.size:
-            raise ScramError("the proof has a wrong length")
+            raise ScramError("The proof has a wrong length")
         auth_message = self._auth_message + without_proof.encode()
         signature = hmac.digest(keys.stored_key, auth_message, kind.digest)
         client_key = bytes(a ^ b for a, b in zip(proof, signature, strict=True))
         if not hmac.compare_digest(hashlib.new(kind.digest, client_key).digest(), keys.stored_key):
-            raise ScramError("wrong password")
+            raise ScramError("Wrong password")
         return b"v=" + base64.b64encode(hmac.digest(keys.server_key, auth_message, kind.digest))
 
 
@@ -194,18 +194,18 @@ def _decoded(message: bytes) -> str:
     try:
         return message.decode()
     except UnicodeDecodeError:
-        raise ScramError("the message is not UTF-8") from None
+        raise ScramError("The message is not UTF-8") from None
 
 
 def _name(escaped: str) -> str:
     if "=" in escaped.replace("=2C", "").replace("=3D", ""):
-        raise ScramError("the name is escaped in a wrong way")
+        raise ScramError("The name is escaped in a wrong way")
     try:
         name = saslprep(escaped.replace("=2C", ",").replace("=3D", "="))
     except ValueError:
-        raise ScramError("the name has characters that are not allowed") from None
+        raise ScramError("The name has characters that are not allowed") from None
     if not name:
-        raise ScramError("the name is empty")
+        raise ScramError("The name is empty")
     return name
 
 
@@ -213,4 +213,4 @@ def _base64(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise ScramError("a field is not base64") from None
+        raise ScramError("A field is not base64") from None

@@ -1,6 +1,6 @@
 """Work that takes milliseconds, such as hashing a password, a bounded amount of it at the same time, outside the event loop."""
 
-from asyncio import Future, get_running_loop
+from asyncio import Future
 from collections import deque
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -30,7 +30,7 @@ class Threads:
         else:
             await self._turn()
         found: list[T | BaseException] = []
-        done: Future[None] = get_running_loop().create_future()
+        done: Future[None] = Future()
 
         def run() -> None:
             try:
@@ -51,7 +51,7 @@ class Threads:
         return result
 
     async def _turn(self) -> None:
-        mine: Future[None] = get_running_loop().create_future()
+        mine: Future[None] = Future()
         self._waiting.append(mine)
         try:
             await mine

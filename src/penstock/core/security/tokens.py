@@ -4,8 +4,9 @@ Fails closed: without issuer, audience and keys there are no tokens; only asymme
 or of another type, refuses the token. The keys are fetched when an unknown one is named, at most once a minute, and again every hour.
 """
 
-import asyncio
+from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -35,12 +36,29 @@ _TIME_MAX: Final = 2**53
 """Of a time in seconds: floating-point numbers are exact up to here."""
 
 
-class TokenError(Exception):
-    """The token is refused. ``why`` is one of a few words, for the log and a metric."""
+class Fault(Enum):
+    """Why a token is refused, for the log and the metric."""
 
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why: Final = why
+    ALGORITHM = "algorithm"
+    AUDIENCE = "audience"
+    CLAIMS = "claims"
+    EXPIRED = "expired"
+    ISSUER = "issuer"
+    MALFORMED = "malformed"
+    NO_KEYS = "no-keys"
+    NOT_YET_VALID = "not-yet-valid"
+    OFF = "off"
+    SIGNATURE = "signature"
+    TOO_LONG = "too-long"
+    UNKNOWN_KEY = "unknown-key"
+
+
+class TokenError(Exception):
+    """The token is refused."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.value)
+        self.fault: Final = fault
 
 
 class Claims(NamedTuple):
@@ -71,7 +89,8 @@ class Tokens:
         self._verifiers: dict[tuple[str | None, str], Any] = {}
         self._fetched_ms: int | None = None
         self._tried_ms: int | None = None
-        self._fetching: asyncio.Future[None] | None = None
+        self._waiting: list[Future[None]] | None = None
+        """Who waits for the keys that are being fetched."""
 
     async def load(self) -> None:
         """Fetch the keys for the first time. A file that cannot be used stops the start; an address that fails is tried again later."""
@@ -86,20 +105,20 @@ class Tokens:
     async def verified(self, token: str) -> Claims:
         """What a token says, if all of it is right; else TokenError."""
         if not self.is_on:
-            raise TokenError("off")
+            raise TokenError(Fault.OFF)
         if len(token) > TOKEN_BYTES_MAX:
-            raise TokenError("too-long")
+            raise TokenError(Fault.TOO_LONG)
         import jwt
 
         try:
             header = jwt.get_unverified_header(token)
         except jwt.PyJWTError:
-            raise TokenError("malformed") from None
+            raise TokenError(Fault.MALFORMED) from None
         algorithm, key_id = header.get("alg"), header.get("kid")
         if algorithm not in self._algorithms or "crit" in header:
-            raise TokenError("algorithm")
+            raise TokenError(Fault.ALGORITHM)
         if key_id is not None and not isinstance(key_id, str):
-            raise TokenError("malformed")
+            raise TokenError(Fault.MALFORMED)
         key = await self._key(key_id, algorithm)
         try:
             claims = jwt.decode(
@@ -117,7 +136,7 @@ class Tokens:
                 },
             )
         except jwt.PyJWTError as error:
-            raise TokenError(_WHY.get(type(error).__name__, "signature")) from None
+            raise TokenError(_FAULTS.get(type(error).__name__, Fault.SIGNATURE)) from None
         return self._claims(claims)
 
     def _claims(self, claims: Mapping[str, Any]) -> Claims:
@@ -125,22 +144,22 @@ class Tokens:
         expires, issued = _time(claims, "exp"), _time(claims, "iat")
         begins = _time(claims, "nbf") if "nbf" in claims else issued
         if now >= expires + skew:
-            raise TokenError("expired")
+            raise TokenError(Fault.EXPIRED)
         if max(issued, begins) > now + skew:
-            raise TokenError("not-yet-valid")
+            raise TokenError(Fault.NOT_YET_VALID)
         if expires <= issued:
-            raise TokenError("claims")
+            raise TokenError(Fault.CLAIMS)
         name = claims.get(self._settings.principal_claim)
         groups = claims.get(self._settings.groups_claim, [])
         groups = [groups] if isinstance(groups, str) else groups
         if not isinstance(name, str) or not isinstance(groups, list) or len(groups) > TOKEN_GROUPS_MAX:
-            raise TokenError("claims")
+            raise TokenError(Fault.CLAIMS)
         if not all(isinstance(group, str) and 0 < len(group) <= PRINCIPAL_CHARS_MAX for group in groups):
-            raise TokenError("claims")
+            raise TokenError(Fault.CLAIMS)
         try:
             check_principal(name)
         except ValueError:
-            raise TokenError("claims") from None
+            raise TokenError(Fault.CLAIMS) from None
         return Claims(name, tuple(groups), int((expires + skew) * 1000))
 
     # The provider's keys.
@@ -151,7 +170,7 @@ class Tokens:
         if age_ms >= JWKS_KEPT_MS_MAX:
             await self._refresh()
             if self._fetched_ms is None or self._clock.monotonic_ms() - self._fetched_ms >= JWKS_KEPT_MS_MAX:
-                raise TokenError("no-keys")
+                raise TokenError(Fault.NO_KEYS)
         elif age_ms >= JWKS_REFRESH_MS:
             self._begin()
         found = self._verifier(key_id, algorithm)
@@ -159,7 +178,7 @@ class Tokens:
             await self._refresh()
             found = self._verifier(key_id, algorithm)
         if found is None:
-            raise TokenError("unknown-key")
+            raise TokenError(Fault.UNKNOWN_KEY)
         return found
 
     def _verifier(self, key_id: str | None, algorithm: str) -> Any:  # noqa: ANN401  a PyJWK, or None
@@ -185,43 +204,48 @@ class Tokens:
     async def _refresh(self) -> None:
         """Fetch the keys, unless that was tried a moment ago. Returns when they are there, or cannot be had."""
         self._begin()
-        if self._fetching is not None:
-            await asyncio.shield(self._fetching)
+        if self._waiting is not None:
+            # One for each, because a client that leaves cancels its own.
+            mine: Future[None] = Future()
+            self._waiting.append(mine)
+            await mine
 
     def _begin(self) -> None:
         now_ms = self._clock.monotonic_ms()
-        if self._fetching is not None or (self._tried_ms is not None and now_ms - self._tried_ms < JWKS_RETRY_MS):
+        if self._waiting is not None or (self._tried_ms is not None and now_ms - self._tried_ms < JWKS_RETRY_MS):
             return
         self._tried_ms = now_ms
-        self._fetching = asyncio.get_running_loop().create_future()
-        self._background(self._fetch(self._fetching))
+        self._waiting = []
+        self._background(self._fetch())
 
-    async def _fetch(self, fetching: "asyncio.Future[None]") -> None:
+    async def _fetch(self) -> None:
         try:
             keys = msgspec.json.decode(await self.fetch(), type=_KeySet).keys
             if len(keys) > JWKS_KEYS_MAX:
-                raise ValueError(f"there are more than {JWKS_KEYS_MAX} keys")
+                raise ValueError(f"There are more than {JWKS_KEYS_MAX} keys")
             self._keys, self._verifiers = keys, {}
             self._fetched_ms = self._clock.monotonic_ms()
         except (OSError, ValueError) as error:
             self._report(f"the keys of the identity provider cannot be read: {error}")
         finally:
-            self._fetching = None
-            fetching.set_result(None)
+            waiting, self._waiting = self._waiting or [], None
+            for each in waiting:
+                if not each.done():
+                    each.set_result(None)
 
 
-_WHY: Final = {
-    "InvalidAudienceError": "audience",
-    "InvalidIssuerError": "issuer",
-    "MissingRequiredClaimError": "claims",
-    "InvalidSubjectError": "claims",
+_FAULTS: Final = {
+    "InvalidAudienceError": Fault.AUDIENCE,
+    "InvalidIssuerError": Fault.ISSUER,
+    "MissingRequiredClaimError": Fault.CLAIMS,
+    "InvalidSubjectError": Fault.CLAIMS,
 }
 
 
 def _time(claims: Mapping[str, Any], name: str) -> float:
     found = claims.get(name)
     if not isinstance(found, int | float) or isinstance(found, bool) or not 0 <= found < _TIME_MAX:
-        raise TokenError("claims")
+        raise TokenError(Fault.CLAIMS)
     return found
 
 
@@ -266,4 +290,4 @@ def _invalid(text: str) -> PenstockError:
 
 
 async def _no_source() -> bytes:
-    raise OSError("no source is set")
+    raise OSError("No source is set")

@@ -48,7 +48,7 @@ def check_user_name(name: str) -> str:
     try:
         prepared = saslprep(name)
     except ValueError as error:
-        raise PenstockError(Reason.INVALID_REQUEST, f"The name of the user is not allowed: {error}") from None
+        raise PenstockError(Reason.INVALID_REQUEST, f"The name of the user is not allowed. {error}") from None
     if not 0 < len(prepared) <= USER_NAME_CHARS_MAX:
         raise PenstockError(
             Reason.INVALID_REQUEST, f"The name of a user has 1 to {USER_NAME_CHARS_MAX} characters, not {len(prepared)}"
@@ -67,7 +67,7 @@ def check_password(password: str) -> str:
     try:
         prepared = saslprep(password)
     except ValueError as error:
-        raise PenstockError(Reason.INVALID_REQUEST, f"The password is not allowed: {error}") from None
+        raise PenstockError(Reason.INVALID_REQUEST, f"The password is not allowed. {error}") from None
     if not 0 < len(prepared) <= PASSWORD_CHARS_MAX:
         raise PenstockError(
             Reason.INVALID_REQUEST, f"A password has 1 to {PASSWORD_CHARS_MAX} characters, not {len(prepared)}"

@@ -148,7 +148,7 @@ def test_a_user_that_does_not_exist_has_always_the_same_salt_and_no_password() -
     assert (len(one.salt), one.iterations, len(one.stored_key)) == (len(real.salt), real.iterations, 32)
     server = ScramExchange(ScramHash.SHA_256, lambda _user: one, SERVER_NONCE)
     server.first(FIRST)
-    with pytest.raises(ScramError, match="wrong password"):
+    with pytest.raises(ScramError, match="Wrong password"):
         server.final(FINAL)
 
 
@@ -172,5 +172,5 @@ def test_texts_are_prepared_as_rfc_4013_says(given_text: str, prepared: str) -> 
 
 @pytest.mark.parametrize("text", ["\u0007", "\u0627\u0031", "a\u0000", "\ue000", "\ud800", "a\u0627b"])
 def test_texts_that_rfc_4013_prohibits_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="it "):
+    with pytest.raises(ValueError, match="It "):
         saslprep(text)

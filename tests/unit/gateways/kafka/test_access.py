@@ -101,7 +101,7 @@ from tests.support.kafka_wire import WireNode, batch, create, fetch, produce
 
 TOPIC, GROUP, CLUSTER = "topic t", "group g", "cluster"
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
-ASKS_NOTHING = {ApiKey.API_VERSIONS}
+ASKS_NOTHING = {ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 """How a client learns what it may say, before it has said who it is. Kafka refuses it to nobody."""
 
 Asked = tuple[Action, str]
