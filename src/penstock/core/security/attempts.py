@@ -97,4 +97,4 @@ def _network(client: str) -> str:
 
 
 async def _no_pause(_milliseconds: int) -> None:
-    """Of tests, whose clock stands still."""
+    """Of tests, whose clock does not move."""

@@ -39,7 +39,7 @@ from penstock.settings import Authentication, Settings
 PLAIN: Final = "PLAIN"
 OAUTHBEARER: Final = "OAUTHBEARER"
 MECHANISMS: Final = (PLAIN, *(kind.value for kind in ScramHash), OAUTHBEARER)
-"""The SASL mechanisms, in the order in which clients are told."""
+"""The SASL mechanisms, in the order in which clients see them."""
 
 
 BY_PASSWORD: Final = frozenset({Method.PLAIN.value, Method.SCRAM_256.value, Method.SCRAM_512.value})

@@ -272,7 +272,7 @@ def _check(settings: OauthSettings) -> frozenset[str]:
         raise _invalid("oauth.issuer needs oauth.audience, and either oauth.jwks_url or oauth.jwks_file")
     if settings.jwks_url and not settings.jwks_url.startswith("https://"):
         raise _invalid(
-            "oauth.jwks_url must begin with https://, because whoever changes the keys on the way can make tokens"
+            "oauth.jwks_url must begin with https://, because anyone who changes the keys on their way can make tokens"
         )
     if not settings.principal_claim:
         raise _invalid("oauth.principal_claim is empty: name the claim with the name of the user, such as sub")

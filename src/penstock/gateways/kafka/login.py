@@ -170,7 +170,7 @@ class Login:
         return SaslAuthenticateResponse(counted_code(self._connection.broker.meters, error.reason), error.text)
 
     def _lifetime_ms(self, identity: "Identity") -> int:
-        """How long the session lasts; 0 for ever."""
+        """How long the session lasts; 0 for no end."""
         if identity.expires_ms is None:
             return 0
         return max(1, identity.expires_ms - self._clock.now_ms())
