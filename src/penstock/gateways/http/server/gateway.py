@@ -17,12 +17,14 @@ from penstock.core.security.access import ANONYMOUS, Caller
 from penstock.gateways.connections import BACKLOG, SWEEP_MS
 from penstock.gateways.http.server.answers import encoder
 from penstock.gateways.http.server.app import build_app
+from penstock.gateways.http.server.browsers import BrowserGuard, KnownHosts
 from penstock.gateways.http.server.connection import HttpConnection
 from penstock.gateways.http.server.errors import Refusal
 from penstock.gateways.http.server.lane import LaneTable
 from penstock.gateways.http.server.openapi import document
 from penstock.ports import EndOfTurn
 from penstock.settings import HttpSettings
+from penstock.transport.listening import address_of
 from penstock.types import Gateway
 
 if TYPE_CHECKING:
@@ -126,6 +128,7 @@ class HttpGateway:
         """Set when the application is built."""
         self.on_stop: Final[dict[Callable[[], None], None]] = {}
         """Ends each open stream: called when the gateway stops."""
+        self.guard = BrowserGuard(KnownHosts())
         self.lane: Final = LaneTable(self)
         self.held_bytes = 0
         """Of incomplete bodies and lines."""
@@ -140,6 +143,8 @@ class HttpGateway:
             # uvicorn calls it like a class.
             http=functools.partial(HttpConnection, self),  # type: ignore[arg-type]
             server_header=False,
+            # A client must not choose the address that is logged and limited.
+            proxy_headers=False,
             backlog=BACKLOG,
             timeout_keep_alive=self.bounds.keep_alive_ms // 1000,
         )
@@ -151,7 +156,8 @@ class HttpGateway:
         broker.meters.connections[Gateway.HTTP.value] = lambda: self.connection_count
 
     def start(self, listener: socket.socket) -> None:
-        """Listen on a bound socket, which the gateway owns from now on."""
+        """Listen on a bound socket, which the gateway owns from now on. INVALID_CONFIG if the settings cannot be read."""
+        self.guard = BrowserGuard(KnownHosts.of(self.broker.settings, address_of(listener).host))
         # Clients that connect before uvicorn has started wait in the backlog.
         listener.listen(BACKLOG)
         self._serving = asyncio.create_task(self._server.serve([listener]), name="http")
