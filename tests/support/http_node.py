@@ -92,7 +92,7 @@ class RawHttp:
 
 def request(method: str, path: str, body: bytes = b"", headers: Sequence[str] = (), *, length: bool = True) -> bytes:
     """A request as bytes."""
-    lines = [f"{method} {path} HTTP/1.1", "Host: test", *headers]
+    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", *headers]
     if length and method == "POST":
         lines.append(f"Content-Length: {len(body)}")
     return "\r\n".join([*lines, "", ""]).encode() + body

@@ -23,6 +23,7 @@ from uvicorn.server import ServerState
 from penstock.core.security.access import Caller
 from penstock.errors import PenstockError
 from penstock.gateways.http.server.answers import Answer, rendered
+from penstock.gateways.http.server.browsers import authority_of
 from penstock.gateways.http.server.errors import Refusal, error_answer, failure_answer
 from penstock.gateways.http.server.lane import LaneCall
 from penstock.gateways.http.server.routing import HttpCall, bounded, refused, too_late
@@ -392,6 +393,9 @@ class HttpConnection(HttpToolsProtocol):
         """The head is complete."""
         self._in_head = False
         self._pending_head_bytes = 0
+        host = authority_of(self.url)
+        if host is not None:
+            self.headers.append((b"host", host))
         super().on_headers_complete()
         if not self.pipeline:
             self._serving = self._cycle()

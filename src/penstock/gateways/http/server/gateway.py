@@ -17,6 +17,7 @@ from penstock.core.security.access import ANONYMOUS, Caller
 from penstock.gateways.connections import SWEEP_MS
 from penstock.gateways.http.server.answers import encoder
 from penstock.gateways.http.server.app import build_app
+from penstock.gateways.http.server.browsers import BrowserGuard, KnownHosts
 from penstock.gateways.http.server.connection import HttpConnection
 from penstock.gateways.http.server.errors import Refusal
 from penstock.gateways.http.server.lane import LaneTable
@@ -135,6 +136,7 @@ class HttpGateway:
         """Set when the application is built."""
         self.on_stop: Final[dict[Callable[[], None], None]] = {}
         """Ends each open stream: called when the gateway stops."""
+        self.guard = BrowserGuard(KnownHosts())
         self.lane: Final = LaneTable(self)
         self.held_bytes = 0
         """Of incomplete bodies and lines."""
@@ -147,7 +149,7 @@ class HttpGateway:
             lifespan="off",
             ws="none",
             http=HttpConnection,
-            # The address of a client must not be what a header says.
+            # A client must not choose the address that is logged and limited.
             proxy_headers=False,
             server_header=False,
             timeout_keep_alive=self.bounds.keep_alive_ms // 1000,
@@ -161,7 +163,8 @@ class HttpGateway:
         broker.meters.connections[Gateway.HTTP.value] = lambda: self.connection_count
 
     async def start(self, listener: Listener) -> None:
-        """Serve a listener."""
+        """Serve a listener. INVALID_CONFIG if the settings cannot be read."""
+        self.guard = BrowserGuard(KnownHosts.of(self.broker.settings, listener.address.host))
         self._config.load()
         self._serving = asyncio.create_task(self._server.serve(), name="http")
         self._door = await listener.serve(Door(self._connect, lambda _: USE_HTTPS))
