@@ -15,7 +15,7 @@ from typing import Final
 from uuid import UUID
 
 from penstock.core.broker import Broker
-from penstock.core.operations.rights import authorise_lane
+from penstock.core.operations.rights import authorise_lane, authorise_lane_by_id
 from penstock.core.partitions.partition import Partition
 from penstock.core.partitions.replica import Replica
 from penstock.errors import PenstockError, Reason
@@ -199,7 +199,7 @@ class _Fetch:
             authorise_lane(self._broker, self._context.caller, Action.READ, wanted.topic)
             return self._replica(wanted)
         partition = self._replica(wanted)
-        authorise_lane(self._broker, self._context.caller, Action.READ, partition.topic.name)
+        authorise_lane_by_id(self._broker, self._context.caller, Action.READ, partition.topic.name)
         return partition
 
     def _replica(self, wanted: FetchedPartition) -> Replica:
