@@ -151,7 +151,10 @@ class Publisher:
                 f"Topic {topic} requires {found.min_in_sync} in-sync replicas, but has {found.replication_factor} replicas; lower its min.insync.replicas, add replicas, or send with acks=leader",
             )
         call = _Call(caller, records, acks, done)
-        for index, places in self._share_out(found, call).items():
+        shares = self._share_out(found, call)
+        if broker.quotas.is_on:
+            broker.quotas.produced(caller, call.size_bytes)
+        for index, places in shares.items():
             self._gather(found, index, call, places)
         call.end_one()
 

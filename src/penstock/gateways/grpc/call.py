@@ -111,3 +111,13 @@ class GrpcCall:
         self.broker: Final = serving.broker
         self.context: Final = context
         self.caller: Final = Caller(ANONYMOUS, Gateway.GRPC, host_of(context.peer()))
+
+    def consumed(self, size_bytes: int) -> None:
+        """The client was sent records, which count for its quota."""
+        if self.broker.quotas.is_on:
+            self.broker.quotas.consumed(self.caller, size_bytes)
+
+    def check_quota(self) -> None:
+        """QuotaExceeded if the client is over a quota: a call is all that it can be told with, and a refused one can be repeated."""
+        if self.broker.quotas.is_on:
+            self.broker.quotas.check(self.caller)
