@@ -137,8 +137,20 @@ class Publisher:
         self._turns: dict[TopicName, RoundRobin] = {}
         self._gathered: dict[Partition | _Elsewhere, list[_Piece]] = {}
 
-    def publish(self, caller: Caller, topic: str, records: Sequence[NewRecord], acks: Acks, done: PublishDone) -> None:
-        """Append the records; ``done`` gets the results once ``acks`` is satisfied. PenstockError if all are refused."""
+    def publish(
+        self,
+        caller: Caller,
+        topic: str,
+        records: Sequence[NewRecord],
+        acks: Acks,
+        done: PublishDone,
+        *,
+        counts: bool = True,
+    ) -> None:
+        """Append the records; ``done`` gets the results once ``acks`` is satisfied. PenstockError if all are refused.
+
+        ``counts``: whether they count for the caller's quota.
+        """
         broker = self._broker
         if not broker.access.allows_all:
             broker.access.require_topic(caller, Action.WRITE, topic)
@@ -152,7 +164,7 @@ class Publisher:
             )
         call = _Call(caller, records, acks, done)
         shares = self._share_out(found, call)
-        if broker.quotas.is_on:
+        if counts and broker.quotas.is_on:
             broker.quotas.produced(caller, call.size_bytes)
         for index, places in shares.items():
             self._gather(found, index, call, places)

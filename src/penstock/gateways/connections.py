@@ -74,13 +74,14 @@ class ClientConnection(ABC):
         if self._muted is not None:
             until = max(until, self._muted.when())
             self._muted.cancel()
-        self._muted = loop.call_at(until, self._unmute)
+        self._muted = loop.call_at(until, self.unmute)
 
-    def _unmute(self) -> None:
+    def unmute(self) -> None:
+        """The time is over: take requests again."""
         self._muted = None
         self._go_on()
 
-    def _unmute_for_good(self) -> None:
+    def _forget_mute(self) -> None:
         """The connection is closed."""
         if self._muted is not None:
             self._muted.cancel()

@@ -28,6 +28,7 @@ def publish_once(
 ) -> Cancel | None:
     """A partition whose backlog is over its bound admits no new record."""
     if broker.quotas.is_on:
+        # Here, because the record may be appended only later, or be there already.
         broker.quotas.produced(caller, len(asked.key or b"") + len(asked.value or b""))
 
     def placed(result: Placed | PenstockError, duplicate: bool) -> None:

@@ -17,42 +17,59 @@ BURST_SECONDS: Final = (WINDOWS - 1) * WINDOW_MS // 1000
 
 
 class Rate:
-    """Amounts per second of one entity. ``limit`` can change at any time."""
+    """Amounts per second of one entity."""
 
-    __slots__ = ("_amounts", "_starts", "limit", "total")
+    __slots__ = ("_amounts", "_starts", "limit", "total", "until_ms")
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
         self.total: float = 0
         """The sum of the windows that count."""
+        self.until_ms = 0
+        """When the last delay ends. The windows alone forget a large amount before its delay is over."""
         self._starts: deque[int] = deque()
         self._amounts: deque[float] = deque()
 
     def record(self, amount: float, now_ms: int) -> int:
-        """Add an amount; returns the delay in ms after which the client is within its quota."""
+        """Add an amount; returns the delay in ms that it causes."""
         starts = self._starts
         if not starts or now_ms - starts[-1] >= WINDOW_MS:
             starts.append(now_ms)
             self._amounts.append(0)
         self._amounts[-1] += amount
         self.total += amount
-        return self.delay_ms(now_ms)
+        delay_ms = self._over_ms(now_ms)
+        if delay_ms:
+            self.until_ms = max(self.until_ms, now_ms + delay_ms)
+        return delay_ms
 
     def record_within(self, amount: float, now_ms: int) -> int:
-        """The same, but the amount is not added if it would be over the quota.
+        """The same, but the amount is not added if it would be over the quota, or a delay is not over.
 
         It is added if nothing else counts: an amount that is too large for the quota by itself would wait forever otherwise.
         """
-        is_first = not self.delay_ms(now_ms) and not self.total
+        if now_ms < self.until_ms:
+            return self.until_ms - now_ms
+        is_first = not self._over_ms(now_ms) and not self.total
         delay_ms = self.record(amount, now_ms)
         if not delay_ms or is_first:
             return 0
         self._amounts[-1] -= amount
         self.total -= amount
+        self.until_ms = now_ms
         return delay_ms
 
     def delay_ms(self, now_ms: int) -> int:
-        """How long the client has to wait."""
+        """How long the client still has to wait."""
+        return max(self.until_ms - now_ms, 0)
+
+    def set_limit(self, limit: float, now_ms: int) -> None:
+        """Another limit applies from now on, also to what was used before."""
+        if limit != self.limit:
+            self.limit = limit
+            self.until_ms = now_ms + self._over_ms(now_ms)
+
+    def _over_ms(self, now_ms: int) -> int:
         starts, amounts = self._starts, self._amounts
         while starts and now_ms - starts[0] >= KEPT_MS:
             starts.popleft()
@@ -72,7 +89,7 @@ class Rate:
 
     def is_idle(self, now_ms: int) -> bool:
         """Whether nothing counts any more."""
-        return not self._starts or now_ms - self._starts[-1] >= KEPT_MS
+        return now_ms >= self.until_ms and (not self._starts or now_ms - self._starts[-1] >= KEPT_MS)
 
 
 class TokenBucket:
@@ -97,6 +114,11 @@ class TokenBucket:
         self._refill(now_ms)
         owed = self._spent - self.limit * WINDOWS
         return ceil(owed * 1000 / self.limit) if owed > 0 else 0
+
+    def set_limit(self, limit: float, now_ms: int) -> None:
+        """Another limit applies from now on."""
+        self._refill(now_ms)
+        self.limit = limit
 
     def _refill(self, now_ms: int) -> None:
         if now_ms > self._at_ms:

@@ -36,15 +36,15 @@ class Trackers(Generic[Tracker]):
             if len(self._found) >= self._count_max:
                 self._make_room(now_ms)
             if len(self._found) >= self._count_max:
-                return self._shared(limit)
+                return self._shared(limit, now_ms)
             found = self._found[key] = self._make(limit)
-        found.limit = limit
+        found.set_limit(limit, now_ms)
         return found
 
-    def _shared(self, limit: float) -> Tracker:
+    def _shared(self, limit: float, now_ms: int) -> Tracker:
         if self._others is None:
             self._others = self._make(limit)
-        self._others.limit = min(self._others.limit, limit)
+        self._others.set_limit(min(self._others.limit, limit), now_ms)
         return self._others
 
     def _make_room(self, now_ms: int) -> None:

@@ -89,7 +89,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
     def connection_lost(self, _: Exception | None) -> None:
         """The client is gone: its pending answers are dropped, and the records that it produced stay."""
         self._closing = True
-        self._unmute_for_good()
+        self._forget_mute()
         self.gateway.forget(self)
         self._frames.close()
         for answer in self._answers:

@@ -91,7 +91,7 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
     def connection_lost(self, _: Exception | None) -> None:
         """The client has disconnected: its answers are dropped, and requests that were begun are completed."""
         self._closing = True
-        self._unmute_for_good()
+        self._forget_mute()
         self.gateway.forget(self)
         self._keep(0)
         self._backlog.clear()

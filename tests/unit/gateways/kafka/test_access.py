@@ -19,6 +19,12 @@ from penstock.gateways.kafka.handlers import HANDLERS
 from penstock.operations.groups import OffsetToCommit
 from penstock.operations.operation import Action
 from penstock.types import Gateway, GroupId, PartitionKey, TopicName
+from penstock.wire.kafka.alter_client_quotas_generated import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntity,
+    AlterClientQuotasRequestEntry,
+    AlterClientQuotasRequestOp,
+)
 from penstock.wire.kafka.alter_configs_generated import (
     AlterConfigsRequest,
     AlterConfigsRequestConfig,
@@ -46,6 +52,7 @@ from penstock.wire.kafka.delete_records_generated import (
 )
 from penstock.wire.kafka.delete_topics_generated import DeleteTopicsRequest, DeleteTopicsRequestTopic
 from penstock.wire.kafka.describe_acls_generated import DescribeAclsRequest
+from penstock.wire.kafka.describe_client_quotas_generated import DescribeClientQuotasRequest
 from penstock.wire.kafka.describe_cluster_generated import DescribeClusterRequest
 from penstock.wire.kafka.describe_configs_generated import DescribeConfigsRequest, DescribeConfigsRequestResource
 from penstock.wire.kafka.describe_groups_generated import DescribeGroupsRequest
@@ -197,6 +204,18 @@ CASES: dict[ApiKey, Case] = {
     ),
     ApiKey.OFFSET_COMMIT: Case(_offset_commit, ((Action.READ, GROUP), (Action.READ, TOPIC))),
     ApiKey.OFFSET_FETCH: Case(_offset_fetch, ((Action.DESCRIBE, GROUP), (Action.DESCRIBE, TOPIC))),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: Case(lambda *_: DescribeClientQuotasRequest(), ((Action.DESCRIBE, CLUSTER),)),
+    ApiKey.ALTER_CLIENT_QUOTAS: Case(
+        lambda *_: AlterClientQuotasRequest(
+            [
+                AlterClientQuotasRequestEntry(
+                    [AlterClientQuotasRequestEntity("user", "u")],
+                    [AlterClientQuotasRequestOp("producer_byte_rate", 1.0)],
+                )
+            ]
+        ),
+        ((Action.ALTER, CLUSTER),),
+    ),
     ApiKey.DESCRIBE_ACLS: Case(lambda *_: DescribeAclsRequest(), ((Action.DESCRIBE, CLUSTER),)),
     ApiKey.ALTER_REPLICA_LOG_DIRS: Case(
         lambda *_: AlterReplicaLogDirsRequest(

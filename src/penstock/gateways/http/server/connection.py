@@ -171,9 +171,10 @@ class HttpConnection(HttpToolsProtocol):
         if self._muted is not None:
             until = max(until, self._muted.when())
             self._muted.cancel()
-        self._muted = self.loop.call_at(until, self._unmute)
+        self._muted = self.loop.call_at(until, self.unmute)
 
-    def _unmute(self) -> None:
+    def unmute(self) -> None:
+        """The time is over: take requests again."""
         self._muted = None
         self._resume()
 
