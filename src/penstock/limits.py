@@ -174,6 +174,20 @@ ROLE_MEMBERS_MAX = 1_000
 """All members of a role are one value of the metadata store."""
 ACCESS_DECISIONS_MAX = 20_000
 """Decisions about access that are remembered until the rules change, some hundred bytes each; above it, all are forgotten."""
+QUOTAS_MAX = 10_000
+"""Users, client ids and addresses with quotas of their own: all of them are in memory on every node."""
+QUOTA_NAME_CHARS_MAX = 480
+"""Of one name, percent-encoded: the key of a user with a client id must fit into METADATA_KEY_BYTES_MAX."""
+QUOTA_ENTITIES_MAX = 20_000
+"""Entities that are measured at a time, about a kilobyte each. Above it, new ones share one allowance."""
+CLIENT_ID_CHARS_MAX = 249
+"""Of a client id in quotas, metrics and the audit log: Kafka's clients may send 32 KiB."""
+THROTTLE_MS_MAX = 10 * 60 * 1000
+"""The longest time for which a connection is not read because of a quota. After it, the client is measured again."""
+REQUEST_THROTTLE_MS_MAX = 1000
+"""The same for request_percentage (as Kafka)."""
+QUOTA_DEBT_MS_MAX = 30 * 1000
+"""How far a client may be over a byte quota through an API that cannot report a throttle time: as long as clients wait by default."""
 
 HTTP_BODY_BYTES_MAX = 32 * MIB
 HTTP_CONNECTIONS_MAX = 1_000
@@ -203,5 +217,6 @@ assert FETCH_BYTES_MAX < REQUEST_BYTES_MAX
 assert FETCH_SESSION_PARTITIONS_MAX <= FETCH_SESSIONS_PARTITIONS_MAX
 assert GROUP_METADATA_BYTES_MAX <= GROUP_STATE_BYTES_MAX
 assert 2 * GROUP_STATE_BYTES_MAX < REQUEST_BYTES_MAX
+assert 2 * QUOTA_NAME_CHARS_MAX + 40 < METADATA_KEY_BYTES_MAX
 assert GRPC_BATCH_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX <= REQUEST_BYTES_MAX
 assert TOPICS_MAX + PARTITIONS_MAX <= REQUEST_ELEMENTS_MAX <= RESPONSE_ELEMENTS_MAX

@@ -31,6 +31,7 @@ NOUNS: Final = (
     "dlq",
     "why",
     "sink",
+    "quota",
     "sql",
     "pipeline",
     "cluster",

@@ -18,7 +18,18 @@ from penstock.gateways.http.server.answers import REQUEST_ID, RawHeaders, given_
 from penstock.gateways.http.server.errors import Refusal, error_answer, failure_answer, is_v1
 from penstock.gateways.http.server.routing import RawAnswer, refused
 from penstock.gateways.http.tarantoolmq import consumers, members, messages, tail, topics
-from penstock.gateways.http.v1 import cluster, consume, dead_letters, groups, leases, produce, queues, sinks, status
+from penstock.gateways.http.v1 import (
+    cluster,
+    consume,
+    dead_letters,
+    groups,
+    leases,
+    produce,
+    queues,
+    quotas,
+    sinks,
+    status,
+)
 from penstock.gateways.http.v1 import topics as v1_topics
 from penstock.limits import KIB
 from penstock.observe import logs as log_lines
@@ -46,6 +57,7 @@ RESOURCES: Final = (
     groups,
     sinks,
     cluster,
+    quotas,
     status,
 )
 """In the order in which they are documented."""

@@ -282,9 +282,9 @@ async def test_a_client_cannot_choose_its_address(tmp_path: Path) -> None:
         seen: list[str] = []
         ask = node.http.caller
 
-        def caller(host: str) -> Any:
+        def caller(host: str, listener: str) -> Any:
             seen.append(host)
-            return ask(host)
+            return ask(host, listener)
 
         node.http.caller = caller  # type: ignore[method-assign]
         await node.client.get("/topics", headers={"X-Forwarded-For": "9.9.9.9"})
