@@ -126,6 +126,9 @@ def recover(
         return RecoveryPoint(0, 0, 0, NO_PRODUCERS)
     first, trusted = _where_to_begin(segments, point)
     trusted_offset = segments[first].base_offset if point is None else point.offset
+    if first:
+        # It may have been closed after the last sync, which had all its bytes.
+        _seal(segments[first - 1])
     tail = SegmentTail(0, segments[0].base_offset, NO_EPOCH, None)
     epochs: dict[int, int] = {}
     gaps_to = load_clean_note(disk, directory).touched_to
@@ -143,6 +146,8 @@ def recover(
         trusted = 0
         if not synced:
             segment.opened().sync()
+        if number < len(segments) - 1 and tail.damage is None:
+            _seal(segment)
         if tail.damage is not None:
             _cut_at(environment, segments, number, tail)
             break
@@ -160,6 +165,13 @@ def recover(
     for segment in segments:
         segment.close()
     return RecoveryPoint(active.base_offset, next_offset, active.size, snapshot_offset)
+
+
+def _seal(segment: Segment) -> None:
+    """A crash may have come before the sync that seals a closed segment."""
+    file = segment.opened()
+    if file.seal():
+        file.sync()
 
 
 def _sync_names_above(environment: LogEnvironment, directory: str) -> None:
