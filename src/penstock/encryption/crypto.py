@@ -75,8 +75,20 @@ def unseal(key: bytes, sealed: bytes, context: bytes) -> bytes:
         raise WrongKeyError from error
 
 
-def stream_at(key: bytes, nonce: bytes, position: int) -> Stream:
-    """AES-256-CTR from this position of the stream on. The block counter of 32 bits lasts for 64 GiB."""
+def encryptor_at(key: bytes, nonce: bytes, position: int) -> Stream:
+    """AES-256-CTR from this position of the stream on. The caller never encrypts two bytes with the same three.
+
+    The block counter of 32 bits lasts for 64 GiB.
+    """
+    return _stream_at(key, nonce, position)
+
+
+def decrypt_at(key: bytes, nonce: bytes, position: int, data: bytes) -> bytes:
+    """The content of encrypted bytes at this position of the stream."""
+    return _stream_at(key, nonce, position).update(data)
+
+
+def _stream_at(key: bytes, nonce: bytes, position: int) -> Stream:
     cipher, algorithm, mode = _ctr()
     block, skipped = divmod(position, BLOCK_BYTES)
     stream: Stream = cipher(algorithm(key), mode(nonce + block.to_bytes(4, "big"))).encryptor()
@@ -101,12 +113,11 @@ class ChunkMac:
 
 
 def _aead(key: bytes) -> "AESGCM":
-    aead: AESGCM = _gcm()(key)
-    return aead
+    return _gcm()(key)
 
 
 @cache
-def _gcm() -> Any:
+def _gcm() -> "type[AESGCM]":
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     return AESGCM

@@ -11,6 +11,7 @@ encrypts them. When none is left, the keyring says so, and data in the clear is 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from penstock.encryption.disk import EncryptedDisk
@@ -187,7 +188,7 @@ def unsealed(disk: EncryptedDisk, data_dir: str) -> Iterator[str]:
         if point is None:
             continue
         bases = [base for name in disk.listdir(directory) if (base := offset_of(name, LOG)) is not None]
-        for base, following in zip(bases, bases[1:], strict=False):
+        for base, following in pairwise(bases):
             if following >= point.offset:
                 # It may have been closed after the last sync. Recovery seals it.
                 break

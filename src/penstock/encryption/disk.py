@@ -107,8 +107,8 @@ class EncryptedDisk:
         self._disk.remove(temporary)
         copy = SegmentState(temporary, state.place)
         new = self._disk.open(temporary, create=True)
+        source, target = SegmentFile(file, state, self._tools), SegmentFile(new, copy, self._tools)
         try:
-            source, target = SegmentFile(file, state, self._tools), SegmentFile(new, copy, self._tools)
             size = source.size()
             for at in range(0, size, CHUNK_BYTES):
                 target.pwritev((source.pread(min(CHUNK_BYTES, size - at), at),), at)

@@ -206,7 +206,7 @@ class SegmentFile:
             self._add_span(position)
         keys = state.keys
         assert keys is not None
-        state.stream = crypto.stream_at(keys.content, state.spans[-1].nonce, position)
+        state.stream = crypto.encryptor_at(keys.content, state.spans[-1].nonce, position)
         return state.stream
 
     def _write_header(self, position: int) -> None:

@@ -165,7 +165,7 @@ def decrypt(keys: SegmentKeys, spans: tuple[Span, ...], data: bytes, position: i
     end = position + len(data)
     number = bisect_right(spans, position, key=_start_of) - 1
     if number >= 0 and (number + 1 == len(spans) or spans[number + 1].start >= end):
-        return crypto.stream_at(keys.content, spans[number].nonce, position).update(data)
+        return crypto.decrypt_at(keys.content, spans[number].nonce, position, data)
     parts: list[bytes] = []
     while position < end:
         until = min(end, spans[number + 1].start) if number + 1 < len(spans) else end
@@ -174,7 +174,7 @@ def decrypt(keys: SegmentKeys, spans: tuple[Span, ...], data: bytes, position: i
         if number < 0:
             parts.append(bytes(len(piece)))
         else:
-            parts.append(crypto.stream_at(keys.content, spans[number].nonce, position).update(piece))
+            parts.append(crypto.decrypt_at(keys.content, spans[number].nonce, position, piece))
         position = until
         number += 1
     return b"".join(parts)

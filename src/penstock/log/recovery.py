@@ -126,9 +126,6 @@ def recover(
         return RecoveryPoint(0, 0, 0, NO_PRODUCERS)
     first, trusted = _where_to_begin(segments, point)
     trusted_offset = segments[first].base_offset if point is None else point.offset
-    if first:
-        # It may have been closed after the last sync, which had all its bytes.
-        _seal(segments[first - 1])
     tail = SegmentTail(0, segments[0].base_offset, NO_EPOCH, None)
     epochs: dict[int, int] = {}
     gaps_to = load_clean_note(disk, directory).touched_to
@@ -146,13 +143,12 @@ def recover(
         trusted = 0
         if not synced:
             segment.opened().sync()
-        if number < len(segments) - 1 and tail.damage is None:
-            _seal(segment)
         if tail.damage is not None:
             _cut_at(environment, segments, number, tail)
             break
         if number == len(segments) - 1:
             segment.next_offset = tail.next_offset
+    _seal_closed(segments[max(first - 1, 0) : -1])
     _flush_index(environment, segments[-1], tail)
     if tail.damage is not None or not synced:
         disk.sync_dir(directory)
@@ -167,11 +163,12 @@ def recover(
     return RecoveryPoint(active.base_offset, next_offset, active.size, snapshot_offset)
 
 
-def _seal(segment: Segment) -> None:
-    """A crash may have come before the sync that seals a closed segment."""
-    file = segment.opened()
-    if file.seal():
-        file.sync()
+def _seal_closed(segments: list[Segment]) -> None:
+    """A crash may have come before the sync that seals a closed segment, even if its bytes were synced while it was active."""
+    for segment in segments:
+        file = segment.opened()
+        if file.seal():
+            file.sync()
 
 
 def _sync_names_above(environment: LogEnvironment, directory: str) -> None:

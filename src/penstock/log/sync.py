@@ -133,7 +133,8 @@ class Unsynced:
         """The task ran without an error."""
         for (segment, _), size in zip(task.pinned, task.sizes, strict=True):
             segment.synced_size = max(segment.synced_size, size)
-            if not segment.is_dirty:
+            # One that was active then may have been closed since: the next sync seals it.
+            if not segment.is_dirty and segment.base_offset != task.point[0]:
                 self.drop_segment(segment)
         self._epochs_synced = max(self._epochs_synced, task.epochs_changed)
         self._names_synced = max(self._names_synced, task.names_changed)
