@@ -35,6 +35,7 @@ NOUNS: Final = (
     "pipeline",
     "cluster",
     "log",
+    "encryption",
     "config",
     "bench",
 )

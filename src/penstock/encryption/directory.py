@@ -20,6 +20,7 @@ from penstock.encryption.places import is_segment
 from penstock.encryption.state import Kind
 from penstock.errors import PenstockError, Reason
 from penstock.log.checkpoint import LogKey, load_checkpoint
+from penstock.log.cutting import CutNote
 from penstock.log.manager import CHECKPOINT, partitions
 from penstock.log.names import (
     CLEAN_OFFSET,
@@ -61,12 +62,12 @@ def open_encrypted(
     if not disk.exists(path):
         if was_encrypted:
             raise _refused(
-                f"{data_dir} is encrypted, and its keyring {KEYRING} is missing: restore that file from a backup of the directory"
+                f"The data directory {data_dir} is encrypted, and its keyring {KEYRING} is missing: restore that file from a backup of the directory"
             )
         return None
     if keys is None:
         raise _refused(
-            f"{data_dir} is encrypted: set encryption.key_file (or PENSTOCK_ENCRYPTION_KEY) to the master key that it was encrypted with"
+            f"The data directory {data_dir} is encrypted: set encryption.key_file (or PENSTOCK_ENCRYPTION_KEY) to the master key that it was encrypted with"
         )
     ring, _ = decode(disk.read_bytes(path), keys, path)
     return EncryptedDisk(disk, data_dir, ring, report)
@@ -129,7 +130,9 @@ def convert(disk: Disk, data_dir: str, keys: Keys, report: Report) -> int:
     """Encrypt everything of a stopped node that is in the clear; returns the number of segments that were."""
     opened = open_encrypted(disk, data_dir, keys, report)
     if opened is None:
-        raise _refused(f"{data_dir} is not encrypted: start the broker with encryption.key_file first")
+        raise _refused(
+            f"The data directory {data_dir} is not encrypted: start the broker with encryption.key_file first"
+        )
     if opened.ring.complete:
         return 0
     _encrypt_small(opened, data_dir)
@@ -185,17 +188,25 @@ def unsealed(disk: EncryptedDisk, data_dir: str) -> Iterator[str]:
         return
     for topic_id, partition, directory in partitions(disk, data_dir):
         point = points.get(LogKey(topic_id, partition))
-        if point is None:
-            continue
+        synced_to = -1 if point is None else _synced_to(disk, directory, point.offset)
         bases = [base for name in disk.listdir(directory) if (base := offset_of(name, LOG)) is not None]
         for base, following in pairwise(bases):
-            if following >= point.offset:
+            if following >= synced_to:
                 # It may have been closed after the last sync. Recovery seals it.
                 break
             path = segment_stem(directory, base) + LOG
             state = disk.state_of(path)
             if state.kind is Kind.ENCRYPTED and state.seal is None:
                 yield path
+
+
+def _synced_to(disk: Disk, directory: str, offset: int) -> int:
+    """Below which offset every closed segment was sealed: the recovery point, or where the log was truncated since."""
+    note = CutNote(disk, directory)
+    if not note.is_there:
+        return offset
+    cut = note.read()
+    return -1 if cut is None else min(offset, cut[1])
 
 
 def _save(disk: Disk, path: str, ring: Keyring, keys: Keys) -> None:

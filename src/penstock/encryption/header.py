@@ -21,13 +21,14 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from penstock.encryption import crypto
-from penstock.limits import KIB, MIB, SEGMENT_BYTES_MAX
+from penstock.limits import KIB, SEGMENT_BYTES_MAX
 
 HALF_BYTES: Final = 4 * KIB
 SEAL_AT: Final = 512
 SPANS_AT: Final = 1 * KIB
 TAGS_AT: Final = 2 * HALF_BYTES
-CHUNK_BYTES: Final = 1 * MIB
+CHUNK_BYTES: Final = 256 * KIB
+"""What one damaged byte of a closed segment costs; and what a reader of one record must check."""
 CHUNKS_MAX: Final = -(-SEGMENT_BYTES_MAX // CHUNK_BYTES)
 HEADER_BYTES: Final = TAGS_AT + CHUNKS_MAX * crypto.MAC_BYTES
 """Where the content begins. Mostly a hole, which takes no space."""
