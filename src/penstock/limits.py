@@ -204,6 +204,15 @@ TCP_FETCH_RECORDS_MAX = 10_000
 TCP_FETCH_BYTES_MAX = 2 * MIB
 """Keys and values in one response, before JSON makes them longer."""
 
+MASTER_KEYS_MAX = 64
+"""The current master key and older ones that may still be needed."""
+MASTER_KEY_FILE_BYTES_MAX = 64 * KIB
+"""So that a wrong path is not read into memory."""
+KEYRING_KEYS_MAX = 10_000
+"""One more with each rotation; some 60 bytes each."""
+ENCRYPTED_FILES_REMEMBERED_MAX = 20_000
+"""Segments whose keys are kept after they are closed, some kilobytes each. A segment that is forgotten is read from disk again."""
+
 OPEN_SEGMENTS_MAX = 400
 """Open files of all logs: well below the usual process limit of 1024, which connections need too."""
 

@@ -36,6 +36,7 @@ NOUNS: Final = (
     "pipeline",
     "cluster",
     "log",
+    "encryption",
     "config",
     "bench",
 )

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -107,6 +108,15 @@ class AliasCommand(typer.core.TyperCommand):
         return super().parse_args(ctx, own + rest)
 
 
+EncryptionKeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--encryption-key-file",
+        metavar="FILE",
+        help="Read the master key of an encrypted data directory from this file.  [default: PENSTOCK_ENCRYPTION_KEY]",
+        show_default=False,
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")]
 YesToPlan = Annotated[
     bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")

@@ -32,6 +32,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "--advertise": "cluster.advertise",
     "--peer": "listeners.peer",
     "--rack": "cluster.rack",
+    "--encryption-key-file": "encryption.key_file",
     "--log-format": "server.log_format",
     "--log-level": "server.log_level",
 }
