@@ -127,6 +127,7 @@ class RequestRefused(ClientError):
 
 RETRIABLE_STATUSES: Final = frozenset({429, 503, 504})
 NOT_FOUND_STATUS: Final = 404
+UNAUTHENTICATED_STATUS: Final = 401
 
 
 def _names(sentence: str, what: str) -> bool:

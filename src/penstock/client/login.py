@@ -63,7 +63,7 @@ def log_in(connection: Asked, security: ClientSecurity, *, timeout_ms: int) -> f
             try:
                 message = exchange.answer(answer.auth_bytes)
             except AuthenticationFailed as error:
-                raise AuthenticationFailed(f"Authentication with {address} failed: {error}") from None
+                raise AuthenticationFailed(f"Authentication with {address} failed. {error}") from None
             if message is None:
                 return _renewal(answer.session_lifetime_ms)
     except UnsupportedByBroker as error:

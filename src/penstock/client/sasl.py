@@ -21,7 +21,7 @@ NONCE_BYTES: Final = 18
 SALT_BYTES_MAX: Final = 1_024
 _GS2_HEADER: Final = "n,,"
 _HASHES: Final = {Mechanism.SCRAM_SHA_256: "sha256", Mechanism.SCRAM_SHA_512: "sha512"}
-_REFUSED: Final = "the user name or the password is wrong"
+_REFUSED: Final = "The user name or the password is wrong"
 
 
 class Exchange(Protocol):
@@ -103,7 +103,7 @@ class ScramExchange:
         if "e" in fields:
             raise AuthenticationFailed(_REFUSED)
         if not hmac.compare_digest(_decoded(fields["v"]), self._server_signature):
-            raise _untrusted("it does not know the keys of this user")
+            raise AuthenticationFailed("The server did not prove that it knows the user: it may be another server")
         return None
 
     def _proof(self, challenge: bytes) -> bytes:
@@ -112,13 +112,15 @@ class ScramExchange:
             raise AuthenticationFailed(_REFUSED)
         nonce, salt = fields["r"], _decoded(fields["s"])
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
-            raise _untrusted("its nonce does not continue the one that was sent")
+            raise AuthenticationFailed("The nonce of the server does not continue the one that was sent")
         if not salt or len(salt) > SALT_BYTES_MAX:
-            raise _untrusted("its salt is empty or too long")
+            raise AuthenticationFailed("The salt of the server is empty or too long")
         text = fields["i"]
         iterations = int(text) if text.isascii() and text.isdigit() and len(text) < len(str(ITERATIONS_MAX)) + 1 else 0
         if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
-            raise _untrusted(f"it asks for {text[:20]} iterations instead of {ITERATIONS_MIN} to {ITERATIONS_MAX}")
+            raise AuthenticationFailed(
+                f"The server asks for {text[:20]!r} iterations instead of {ITERATIONS_MIN} to {ITERATIONS_MAX}"
+            )
         final = f"c={base64.b64encode(_GS2_HEADER.encode()).decode()},r={nonce}"
         transcript = f"{self._bare},{challenge.decode()},{final}".encode()
         salted = hashlib.pbkdf2_hmac(self._hash, self._password, salt, iterations)
@@ -137,10 +139,10 @@ def _fields(message: bytes, needed: str) -> dict[str, str]:
     try:
         pairs = [part.partition("=") for part in message.decode().split(",")]
     except UnicodeDecodeError:
-        raise _untrusted("its message is not text") from None
+        raise AuthenticationFailed("The message of the server is not text") from None
     fields = {name: value for name, equals, value in pairs if equals}
     if "e" not in fields and (len(fields) < len(pairs) or "m" in fields or any(name not in fields for name in needed)):
-        raise _untrusted("its message is not SCRAM")
+        raise AuthenticationFailed("The message of the server is not SCRAM")
     return fields
 
 
@@ -148,8 +150,4 @@ def _decoded(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except ValueError:
-        raise _untrusted("its message is not SCRAM") from None
-
-
-def _untrusted(why: str) -> AuthenticationFailed:
-    return AuthenticationFailed(f"the server did not prove that it knows the user: {why}")
+        raise AuthenticationFailed("The message of the server is not SCRAM") from None

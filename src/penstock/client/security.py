@@ -66,11 +66,13 @@ class ClientSecurity:
     mechanism: Mechanism | None = None
     """None: SCRAM-SHA-256 for a password, OAUTHBEARER for a token."""
     may_send_unencrypted: bool = False
-    """Whether a password or token may be sent without TLS to another machine. Whoever can read the network could then use it."""
+    """Whether a password or token may be sent without TLS to another machine. Anyone who can read the network could then use it."""
 
     def __post_init__(self) -> None:
         if self.key_file and not self.cert_file:
-            raise InvalidSecurity("A private key needs its certificate: set the file of the certificate too")
+            raise InvalidSecurity(
+                "A private key needs its certificate: specify the file of the certificate too (--tls-cert)"
+            )
         if self.key_pem and not self.cert_pem:
             raise InvalidSecurity("A private key needs its certificate: set the certificate chain too")
         if self.ca_file and self.ca_pem:
@@ -85,9 +87,11 @@ class ClientSecurity:
         if has_token and (self.user is not None or has_password):
             raise InvalidSecurity("Set a user with a password, or a token, not both")
         if self.user is not None and not has_password:
-            raise InvalidSecurity(f"There is no password for user {self.user!r}: set the password file")
+            raise InvalidSecurity(
+                f"There is no password for user {self.user!r}: specify the password file (--password-file)"
+            )
         if has_password and not self.user:
-            raise InvalidSecurity("A password needs the name of its user: set the user")
+            raise InvalidSecurity("A password needs the name of its user: specify it (--user)")
         if (self.password is not None and self.password_file is not None) or (
             self.token is not None and self.token_file is not None
         ):
@@ -95,7 +99,7 @@ class ClientSecurity:
         if self.mechanism is not None:
             needs_token = self.mechanism is Mechanism.OAUTHBEARER
             if needs_token and not has_token:
-                raise InvalidSecurity("OAUTHBEARER needs a token: set the token file")
+                raise InvalidSecurity("OAUTHBEARER needs a token: specify the token file (--token-file)")
             if not needs_token and not has_password:
                 raise InvalidSecurity(f"{self.mechanism} needs a user and a password: set both")
 

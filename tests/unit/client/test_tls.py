@@ -4,7 +4,7 @@ import http.server
 import socket
 import ssl
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from itertools import pairwise
 
 import msgspec
@@ -332,7 +332,8 @@ def test_the_scheme_of_an_address_decides_over_the_default(ca, pair) -> None:
 def test_a_stream_is_encrypted_too(ca, pair) -> None:
     with https(server_context(pair)) as (address, _):
         session = HttpSession(address, security=ClientSecurity(ca_file=ca.file))
-        assert next(session.stream("GET", "/x", Said)).said == "/x"
+        with closing(session.stream("GET", "/x", Said)) as lines:
+            assert next(lines).said == "/x"
         with pytest.raises(RequestRefused):
             next(session.stream("GET", "/no", Said))
 
