@@ -5,6 +5,9 @@ loop's turn. A client may send lines without waiting for answers, and gets the s
 and commits do not wait until the ones before them are durable, but all requests that could read their results do.
 
 Nothing grows without bound: reading pauses while too many lines are unanswered, or the client does not read its answers.
+
+A connection that begins like HTTP or TLS is closed before any of its lines is handled: a web page can make a browser send a request
+whose body has lines of JSON.
 """
 
 import asyncio
@@ -21,7 +24,10 @@ from penstock.gateways.publishing import publish_by_topic
 from penstock.gateways.tcp.answers import FailureLine, SuccessLine, encode_lines, failure, produced
 from penstock.gateways.tcp.errors import INTERNAL_ERROR, LINE_TOO_LONG, Refused, text_for
 from penstock.gateways.tcp.handlers import HANDLERS, Command, line_of, metrics
+from penstock.gateways.tcp.opening import OPENING_BYTES, TLS, wrong_protocol
 from penstock.gateways.tcp.requests import Request, new_record, parse
+from penstock.transport.handshakes import TLS_ON_PLAIN
+from penstock.transport.listener import Arrival
 from penstock.types import Gateway
 from penstock.wire.jsonlines import Line, LineSplitter
 
@@ -57,14 +63,16 @@ class Slot:
 class TcpConnection(ClientConnection, asyncio.Protocol):
     """One client."""
 
-    def __init__(self, gateway: "TcpGateway") -> None:
-        super().__init__(Gateway.TCP, gateway.turn, gateway.broker.clock.monotonic_ms())
+    def __init__(self, gateway: "TcpGateway", arrival: Arrival) -> None:
+        super().__init__(Gateway.TCP, gateway.turn, gateway.broker.clock.monotonic_ms(), arrival)
         self.gateway: Final = gateway
         self.broker: Final = gateway.broker
         self.arrived = 0.0
         """When bytes last arrived; lines that arrived together share it."""
         self._bounds: Final = gateway.bounds
         self._splitter = LineSplitter(gateway.settings.line_bytes_max)
+        self._opening: bytes | None = b""
+        """The first bytes, until they show whether this is JSON."""
         self._kept_bytes = 0
         self._backlog: deque[Line] = deque()
         self._out: deque[bytes | Slot] = deque()
@@ -102,6 +110,8 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
             return
         self._active = True
         self.arrived = perf_counter()
+        if self._opening is not None and not self._opens_right(data):
+            return
         splitter = self._splitter
         self._backlog += splitter.feed(data)
         if splitter.kept_bytes != self._kept_bytes and not self._keep(splitter.kept_bytes):
@@ -110,6 +120,24 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
             self._backlog.append(None)
         if self._backlog:
             self._run()
+
+    def _opens_right(self, data: bytes) -> bool:
+        """Whether the first bytes can begin a line of JSON. If not, refuse the connection, and close it."""
+        opening = (self._opening or b"") + data[:OPENING_BYTES]
+        self._opening = opening if len(opening) < OPENING_BYTES and b"\n" not in opening else None
+        if opening.startswith(TLS):
+            self._closing = True
+            self.arrival.failed(TLS_ON_PLAIN)
+            self.abort()
+            return False
+        refused = wrong_protocol(opening)
+        if refused is None:
+            return True
+        self._opening = None
+        self.gateway.count_error(refused.kind)
+        self._answer(failure(refused.text))
+        self.close()
+        return False
 
     def _keep(self, kept_bytes: int) -> bool:
         """Whether this much of an incomplete line may be kept, besides those of other clients."""

@@ -23,9 +23,12 @@ from uvicorn.server import ServerState
 from penstock.core.security.access import Caller
 from penstock.errors import PenstockError
 from penstock.gateways.http.server.answers import Answer, rendered
+from penstock.gateways.http.server.browsers import authority_of
 from penstock.gateways.http.server.errors import Refusal, error_answer, failure_answer
 from penstock.gateways.http.server.lane import LaneCall
 from penstock.gateways.http.server.routing import HttpCall, bounded, refused, too_late
+from penstock.transport.handshakes import NO_NAME, TLS_ON_PLAIN, TLS_RECORD, Failure
+from penstock.transport.listener import Arrival
 
 if TYPE_CHECKING:
     from penstock.gateways.http.server.gateway import HttpGateway
@@ -81,6 +84,7 @@ class HttpConnection(HttpToolsProtocol):
     def __init__(
         self,
         gateway: "HttpGateway",
+        arrival: Arrival,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
@@ -88,7 +92,11 @@ class HttpConnection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.gateway: Final = gateway
-        self._caller: Caller = gateway.caller("")
+        self.arrival: Final = arrival
+        self.listener: Final = arrival.listener
+        self.certificate: str | None = None
+        """The name that the rules make of the client's certificate, if it presented one."""
+        self.caller: Caller = gateway.caller("", arrival.listener.name)
         self._known = gateway.lane.known
         self._answers: deque[_Slot] = deque()
         self._sending = False
@@ -109,6 +117,8 @@ class HttpConnection(HttpToolsProtocol):
         self._has_ended = False
         self._in_head = True
         self._refused = False
+        self._nameless: str | None = None
+        """Why there is no name for the certificate that the client presented."""
         self._closing = False
         self._active = True
         self._active_ms = gateway.broker.clock.monotonic_ms()
@@ -119,16 +129,24 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
-        self._caller = self.gateway.caller(self.client[0] if self.client else "")
+        self.arrival.on_crowded = transport.abort
+        self.caller = self.gateway.caller(self.client[0] if self.client else "", self.listener.name)
         transport.set_write_buffer_limits(high=self.gateway.bounds.output_bytes_max)
+        if self.listener.tls is not None:
+            try:
+                self.certificate = self.listener.tls.certificate_name(transport)
+            except ValueError as error:
+                self._nameless = str(error)
+                self.arrival.failed(Failure(NO_NAME, str(error)))
         room = self.gateway.has_room()
         if room is None:
             transport.abort()
-        self._refused = room is False
+        self._refused = room is False or self._nameless is not None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has disconnected; what it published stays."""
         self._closing = True
+        self.arrival.known()
         for slot in self._answers:
             if slot.cancel is not None and slot.data is None:
                 slot.cancel()
@@ -156,6 +174,10 @@ class HttpConnection(HttpToolsProtocol):
             data = self._take_pieces()
         elif self._refused:
             self._refuse(data)
+            return
+        elif data[0] == TLS_RECORD:
+            self.arrival.failed(TLS_ON_PLAIN)
+            self.transport.abort()
             return
         self._run(data)
 
@@ -231,7 +253,7 @@ class HttpConnection(HttpToolsProtocol):
         self._promised_bytes += _ANSWER_BYTES_MIN + _ANSWER_RATIO * len(body)
         if found.is_large:
             self._promised_bytes += gateway.bounds.output_bytes_max
-        call = HttpCall(gateway, self._caller, found.path, found.params, found.query, found.headers, body, request_id)
+        call = HttpCall(gateway, self.caller, found.path, found.params, found.query, found.headers, body, request_id)
         try:
             found.hot(call, slot)
             slot.cancel = call.cancel
@@ -346,6 +368,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
+        self.scope["penstock.connection"] = self  # type: ignore[typeddict-unknown-key]
         self._between_requests = False
         self._in_head = True
         self._head_is_older = False
@@ -370,6 +393,9 @@ class HttpConnection(HttpToolsProtocol):
         """The head is complete."""
         self._in_head = False
         self._pending_head_bytes = 0
+        host = authority_of(self.url)
+        if host is not None:
+            self.headers.append((b"host", host))
         super().on_headers_complete()
         if not self.pipeline:
             self._serving = self._cycle()
@@ -398,7 +424,10 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, data: bytes) -> None:
-        """Refuse a request because there are too many connections."""
+        """Refuse a request because there are too many connections, or the client's certificate is of no use."""
+        if self._nameless is not None:
+            self._refuse_with(Refusal(403, self._nameless), data.partition(b" ")[2][:4])
+            return
         refusal = Refusal(
             503,
             f"There are {self.gateway.settings.connections_max} open connections. Close some, or try again later.",

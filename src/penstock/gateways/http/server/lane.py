@@ -94,6 +94,9 @@ class LaneTable:
             and parser.should_keep_alive()
             and not parser.should_upgrade()
             and "%" not in path
+            # A target with a host is rare.
+            and collected.url.startswith(b"/")
+            and self._gateway.guard.refusal("POST", path, collected.headers) is None
         )
         if not plain:
             return None

@@ -121,13 +121,15 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(tmp_path: P
         await node.create("orders", 1)
         text = "The body is larger than 1000 bytes. Send it in smaller parts."
         raw = await node.connect()
-        answer = await raw.ask(b"POST /topics HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n")
+        answer = await raw.ask(b"POST /topics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1001\r\n\r\n")
         assert (status_of(answer), json.loads(body_of(answer))) == (413, {"error": text})
         assert await raw.rest() == b""
         await raw.close()
         raw = await node.connect()
         chunk = b"3e8\r\n" + b"x" * 1000 + b"\r\n"
-        await raw.send(b"POST /topics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk + chunk)
+        await raw.send(
+            b"POST /topics HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk + chunk
+        )
         answer = await raw.answer()
         assert (status_of(answer), json.loads(body_of(answer))) == (413, {"error": text})
         await raw.close()
