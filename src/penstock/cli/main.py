@@ -39,6 +39,7 @@ NOUNS: Final = (
     "encryption",
     "config",
     "context",
+    "tls",
     "bench",
 )
 """In the order of ``--help``. The module of each has an ``app`` with its commands, or a function of its name."""
