@@ -9,6 +9,7 @@ a request's head is limited, and a connection that stalls in the middle of a req
 """
 
 import asyncio
+import ipaddress
 import logging
 import re
 from collections import deque
@@ -26,6 +27,7 @@ from penstock.gateways.http.server.answers import Answer, rendered
 from penstock.gateways.http.server.browsers import authority_of
 from penstock.gateways.http.server.errors import Refusal, error_answer, failure_answer
 from penstock.gateways.http.server.lane import LaneCall
+from penstock.gateways.http.server.logins import Login
 from penstock.gateways.http.server.routing import HttpCall, bounded, refused, too_late
 
 if TYPE_CHECKING:
@@ -76,6 +78,14 @@ class _Slot:
         connection.ready()
 
 
+def is_private(transport: asyncio.BaseTransport) -> bool:
+    """Whether nobody can read the bytes of a connection on their way."""
+    if transport.get_extra_info("ssl_object") is not None:
+        return True
+    own = transport.get_extra_info("sockname")
+    return isinstance(own, tuple) and ipaddress.ip_address(own[0].partition("%")[0]).is_loopback
+
+
 class HttpConnection(HttpToolsProtocol):
     """One client."""
 
@@ -89,7 +99,21 @@ class HttpConnection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.gateway: Final = gateway
-        self._caller: Caller = gateway.caller("")
+        self.caller: Caller = gateway.caller("")
+        """Anonymous: the identity is that of each request."""
+        self.certificate: str | None = None
+        """The name that the rules make of the client's certificate, if it presented one."""
+        self.is_private = False
+        """Whether nobody can read the bytes on the way."""
+        self._by_certificate: Login | None = None
+        """Once a request was authenticated by it."""
+        self._identified: tuple[Login, Caller] | None = None
+        """The last login in the lane, and its caller."""
+        self._authenticated = not gateway.logins.is_required
+        """Whether a request was authenticated, or none need be."""
+        self._stranger_ms = gateway.broker.clock.monotonic_ms()
+        """Since when it has neither authenticated nor been answered."""
+        self._digest = gateway.logins.digest if gateway.logins.is_required else None
         self._known = gateway.lane.known
         self._answers: deque[_Slot] = deque()
         self._sending = False
@@ -120,7 +144,8 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
-        self._caller = self.gateway.caller(self.client[0] if self.client else "")
+        self.caller = self.gateway.caller(self.client[0] if self.client else "")
+        self.is_private = is_private(transport)
         transport.set_write_buffer_limits(high=self.gateway.bounds.output_bytes_max)
         room = self.gateway.has_room()
         if room is None:
@@ -179,12 +204,17 @@ class HttpConnection(HttpToolsProtocol):
         else:
             super().shutdown()
 
+    @property
+    def host(self) -> str:
+        """The address of the client."""
+        return self.caller.client
+
     # The fast lane.
 
     def _run(self, data: bytes) -> None:
         """Handle the complete requests, in order."""
         position, end = 0, len(data)
-        known = self._known
+        known, digest = self._known, self._digest
         pipelined_max = self.gateway.bounds.pipelined_max
         while position < end and not self._closing:
             if (
@@ -207,10 +237,17 @@ class HttpConnection(HttpToolsProtocol):
                 return
             body_start = head_end + 4
             head = data[position:body_start]
-            call = known.get(head, _UNKNOWN)
+            key = head if digest is None else digest(head)
+            call = known.get(key, _UNKNOWN)
             if call is _UNKNOWN:
-                call = self.gateway.lane.look_up(head)
-            if call is None:
+                call = self.gateway.lane.look_up(head, key, is_stranger=self._by_certificate is None)
+            caller: Caller | None = self.caller
+            if digest is not None and call is not None:
+                caller = self._caller_of(call)
+                if caller is None:
+                    # ASGI authenticates it, and the next one is looked up again.
+                    known.pop(key, None)
+            if call is None or caller is None:
                 self._to_asgi(data[position:])
                 return
             if call.is_large and self._answers:
@@ -222,9 +259,29 @@ class HttpConnection(HttpToolsProtocol):
                 self._hold(data[position:], body_end - position)
                 return
             position = body_end
-            self._serve(call, data[body_start:body_end])
+            self._serve(call, caller, data[body_start:body_end])
 
-    def _serve(self, found: LaneCall, body: bytes) -> None:
+    def _caller_of(self, call: LaneCall) -> Caller | None:
+        """The caller of a request in the lane, if its login still holds here."""
+        login = call.login
+        if login is None:
+            login = self._by_certificate
+        elif not self.is_private:
+            return None
+        if login is None or not self.gateway.logins.holds(login):
+            return None
+        if self._identified is None or self._identified[0] is not login:
+            self._identified = login, self.authenticated(login)
+        return self._identified[1]
+
+    def authenticated(self, login: Login, *, by_certificate: bool = False) -> Caller:
+        """The caller of a request of this connection with this login."""
+        self._authenticated = True
+        if by_certificate:
+            self._by_certificate = login
+        return login.identity.on(self.caller)
+
+    def _serve(self, found: LaneCall, caller: Caller, body: bytes) -> None:
         gateway = self.gateway
         request_id = found.request_id or gateway.new_request_id()
         slot = _Slot(self, request_id, found, self.loop.time())
@@ -232,7 +289,7 @@ class HttpConnection(HttpToolsProtocol):
         self._promised_bytes += _ANSWER_BYTES_MIN + _ANSWER_RATIO * len(body)
         if found.is_large:
             self._promised_bytes += gateway.bounds.output_bytes_max
-        call = HttpCall(gateway, self._caller, found.path, found.params, found.query, found.headers, body, request_id)
+        call = HttpCall(gateway, caller, found.path, found.params, found.query, found.headers, body, request_id)
         try:
             found.hot(call, slot)
             slot.cancel = call.cancel
@@ -347,6 +404,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
+        self.scope["penstock.connection"] = self  # type: ignore[typeddict-unknown-key]
         self._between_requests = False
         self._in_head = True
         self._head_is_older = False
@@ -381,6 +439,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Uvicorn has sent an answer, and begins the next request."""
         self._serving = self.pipeline[-1][0] if self.pipeline else None
+        self._stranger_ms = self.gateway.broker.clock.monotonic_ms()
         super().on_response_complete()
 
     def on_message_complete(self) -> None:
@@ -427,12 +486,19 @@ class HttpConnection(HttpToolsProtocol):
             self._active = False
             self._active_ms = now_ms
         self._unsent_bytes = unsent_bytes
-        if now_ms - self._active_ms > self._idle_ms_max(unsent_bytes):
+        if now_ms - self._active_ms > self._idle_ms_max(unsent_bytes) or self._is_late_stranger(now_ms):
             self.transport.abort()
         elif self._answers:
             self._answer_late_ones()
         elif self.pipeline and self.flow.read_paused:
             self._read_on_after_a_stream()
+
+    def _is_late_stranger(self, now_ms: int) -> bool:
+        """Whether the client must authenticate, and sends no complete head in time."""
+        if self._authenticated or now_ms - self._stranger_ms <= self.gateway.bounds.stranger_ms_max:
+            return False
+        cycle = self._cycle()
+        return cycle is None or cycle.response_complete
 
     def _read_on_after_a_stream(self) -> None:
         """Keep reading while a stream is sent, because a disconnect is only noticed by reading.
