@@ -30,8 +30,10 @@ from penstock.core.partitions.settling import Settling
 from penstock.core.partitions.tiering import Tiering
 from penstock.core.publish import Publisher
 from penstock.core.queues.queues import Queues
-from penstock.core.security.access import Access
+from penstock.core.quotas.quotas import Quotas
+from penstock.core.security.access import Access, super_users_in
 from penstock.core.security.authenticator import Authenticator
+from penstock.core.security.rules import AccessRules
 from penstock.core.sinks.sinks import Sinks
 from penstock.core.topics.names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
 from penstock.core.topics.topics import NewTopic, Topic, Topics
@@ -43,7 +45,7 @@ from penstock.log.retention import RemovalTask
 from penstock.metadata.port import MetadataStore
 from penstock.meters import Meters
 from penstock.ports import Background, Clock, Entropy, Flusher, OffLoop, Report, Timed, Within
-from penstock.settings import Settings
+from penstock.settings import Authentication, Settings
 from penstock.types import NodeId, TopicId, TopicName
 
 INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
@@ -80,17 +82,24 @@ class Broker:
         self.cluster_id: Final = cluster_id
         self.is_alone: Final = not settings.cluster.name
         """Whether this is the only node of its cluster, so that it need not register to lead."""
-        self.advertised: Final = settings.listeners.advertised_kafka
         self.topics: Final = Topics(store, clock, entropy, settings)
         self.configs: Final = DynamicConfigs(store, self.node_id, settings.topic_configs)
         """Configs of brokers and groups that can change at any time."""
+        self.quotas: Final = Quotas(store, clock, self.meters)
+        """What clients may use, and what they have used."""
         self.topics_version = 0
         """Incremented with every change of a topic: gateways cache facts about topics for one version."""
         self.producer_ids: Final = ProducerIds(store)
-        self.access = Access()
+        security = settings.security
+        is_on = security.authentication is Authentication.REQUIRED
+        self.access = Access(is_on=is_on, super_users=super_users_in(security.super_users))
         """The rights of callers."""
+        self.access_rules: Final = AccessRules(store, self.access.use, report)
+        """Access rules and roles; not loaded while authentication is off."""
         self.authenticator: Final = self._authenticator(store, report)
         """Who is calling."""
+        self.access.is_super = self.authenticator.is_admin
+        self.authenticator.on_changed.append(lambda: self.access.forget())  # noqa: PLW0108  tests replace it
         self.publisher: Final = Publisher(self, flusher)
         self.background: Background = _run_to_the_end
         """Starts a coroutine in the background; the runtime makes it a task."""
@@ -163,6 +172,9 @@ class Broker:
         await self.configs.load()
         self._configs_changed()
         self.configs.on_changed.append(self._configs_changed)
+        if not self.access.allows_all:
+            await self.access_rules.load()
+        await self.quotas.load()
         await self.topics.load()
         for topic in self.topics:
             self._names[topic.topic_id.bytes] = topic.name

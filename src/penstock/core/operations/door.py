@@ -10,14 +10,17 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from penstock.core.operations import (  # noqa: F401  each declares its handlers
+    access,
     cluster,
     configs,
     dead_letters,
     groups,
     queues,
+    quotas,
     records,
     sinks,
     topics,
+    transactions,
 )
 from penstock.core.operations.handling import BEGINNERS, HANDLERS, Cancel, Done, HandlerKind, OnEnd, OnItems, OpenStream
 from penstock.core.operations.memberships import OpenMembership
