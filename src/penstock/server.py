@@ -127,14 +127,7 @@ class Server:
             flusher=commit,
             report=_report,
         )
-        broker.background = self._start_task
-        broker.off_loop = _off_loop
-        broker.within = within_ms
-        broker.http = self.addresses["http"]
-        broker.authenticator.attempts.pause = pause_ms
-        broker.authenticator.tokens.fetch = key_source(settings.oauth)
-        broker.meters.connections_failed = reception.failures
-        broker.meters.is_insecure = self.listeners.exposure.is_insecure
+        self._equip(broker, reception)
         commit.on_synced = broker.meters.synced
         await asyncio.to_thread(manager.open_all)
         stack.callback(manager.close)
@@ -162,6 +155,17 @@ class Server:
             stack.push_async_callback(cluster_node.hand_over)
         self._follow_certificates()
         self._ready = True
+
+    def _equip(self, broker: Broker, reception: Reception) -> None:
+        """Hand over what the core may not have by itself."""
+        broker.background = self._start_task
+        broker.off_loop = _off_loop
+        broker.within = within_ms
+        broker.http = self.addresses["http"]
+        broker.authenticator.attempts.pause = pause_ms
+        broker.authenticator.tokens.fetch = key_source(self.settings.oauth)
+        broker.meters.connections_failed = reception.failures
+        broker.meters.is_insecure = self.listeners.exposure.is_insecure
 
     async def _secure(self, broker: Broker) -> None:
         """With authentication, there must be a way in before anything listens."""

@@ -31,7 +31,7 @@ from penstock.core.partitions.tiering import Tiering
 from penstock.core.publish import Publisher
 from penstock.core.queues.queues import Queues
 from penstock.core.quotas.quotas import Quotas
-from penstock.core.security.access import Access, super_users_in
+from penstock.core.security.access import access_of
 from penstock.core.security.authenticator import Authenticator
 from penstock.core.security.rules import AccessRules
 from penstock.core.sinks.sinks import Sinks
@@ -45,7 +45,7 @@ from penstock.log.retention import RemovalTask
 from penstock.metadata.port import MetadataStore
 from penstock.meters import Meters
 from penstock.ports import Background, Clock, Entropy, Flusher, OffLoop, Report, Timed, Within
-from penstock.settings import Authentication, Settings
+from penstock.settings import Settings
 from penstock.types import NodeId, TopicId, TopicName
 
 INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
@@ -90,16 +90,12 @@ class Broker:
         self.topics_version = 0
         """Incremented with every change of a topic: gateways cache facts about topics for one version."""
         self.producer_ids: Final = ProducerIds(store)
-        security = settings.security
-        is_on = security.authentication is Authentication.REQUIRED
-        self.access = Access(is_on=is_on, super_users=super_users_in(security.super_users))
+        self.access = access_of(settings.security)
         """The rights of callers."""
         self.access_rules: Final = AccessRules(store, self.access.use, report)
         """Access rules and roles; not loaded while authentication is off."""
         self.authenticator: Final = self._authenticator(store, report)
         """Who is calling."""
-        self.access.is_super = self.authenticator.is_admin
-        self.authenticator.on_changed.append(lambda: self.access.forget())  # noqa: PLW0108  tests replace it
         self.publisher: Final = Publisher(self, flusher)
         self.background: Background = _run_to_the_end
         """Starts a coroutine in the background; the runtime makes it a task."""
@@ -117,16 +113,20 @@ class Broker:
         self.on_sooner: Callable[[int], None] = lambda _at_ms: None
         """Set by the runtime; see :meth:`wake_at`."""
         self.groups.deadlines.on_sooner = self.wake_at
-        keys_topic = InternalTopic(self, IDEMPOTENCY_TOPIC, report)
         self.idempotency: Final = Idempotency(
-            self, keys_topic, flusher, report, window_ms=settings.queues.idempotency_ms
+            self,
+            InternalTopic(self, IDEMPOTENCY_TOPIC, report),
+            flusher,
+            report,
+            window_ms=settings.queues.idempotency_ms,
         )
         self.backlog: Final = Backlog(self, settings.queues)
         if self.backlog.is_on:
             self.groups.on_committed.append(self.backlog.committed)
         self.queues: Final = Queues(settings.queues, self, flusher, report)
-        sinks_topic = InternalTopic(self, SINKS_TOPIC, report, partitions=1)
-        self.sinks: Final = Sinks(self, sinks_topic, flusher, report, settings.sinks)
+        self.sinks: Final = Sinks(
+            self, InternalTopic(self, SINKS_TOPIC, report, partitions=1), flusher, report, settings.sinks
+        )
         self.dead_letters: Final = DeadLetters(self)
         self.settling: Final = Settling(clock, self.wake_at)
         self.timed: Final[list[Timed]] = [
@@ -149,7 +149,7 @@ class Broker:
         """Sends batches to the leaders of partitions. Replaced in a cluster with other nodes."""
 
     def _authenticator(self, store: MetadataStore, report: Report) -> Authenticator:
-        return Authenticator(
+        made = Authenticator(
             self.settings,
             store,
             self.clock,
@@ -160,6 +160,9 @@ class Broker:
             off_loop=lambda work, done: self.off_loop(work, done),  # noqa: PLW0108
             report=report,
         )
+        self.access.is_super = made.is_admin
+        made.on_changed.append(lambda: self.access.forget())  # noqa: PLW0108  tests replace it
+        return made
 
     @property
     def families(self) -> tuple[Family[Shard], ...]:

@@ -33,6 +33,7 @@ from penstock.gateways.http.v1 import (
     quotas,
     sinks,
     status,
+    users,
 )
 from penstock.gateways.http.v1 import topics as v1_topics
 from penstock.limits import KIB
@@ -62,6 +63,7 @@ RESOURCES: Final = (
     sinks,
     cluster,
     quotas,
+    users,
     status,
 )
 """In the order in which they are documented."""
