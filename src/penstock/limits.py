@@ -21,6 +21,21 @@ CONNECTION_IDLE_MS_MAX = 10 * 60 * 1000
 CONNECTION_ENDED_MS_MAX = 30 * 1000
 """How long the connection of a client that has closed its side stays open while no response becomes ready: the client may still
 read, or be gone, which cannot be distinguished."""
+ACCEPT_BACKLOG = 1024
+"""Connections that wait in the kernel to be accepted."""
+ACCEPTS_PER_TURN = 64
+"""Connections of one listener that are accepted before the event loop serves others."""
+STRANGERS_MAX = 1000
+"""Connections of all listeners in the TLS handshake or before the login; the oldest makes room for the next. With uvloop, each takes some
+25 KiB from its first byte on."""
+STRANGERS_PER_ADDRESS_MAX = 50
+"""The same for one address, so that one client cannot take the places of others."""
+HANDSHAKE_RATE_MAX = 1000
+"""TLS handshakes per second: one takes half a millisecond, so this is half a core. More connections wait in the kernel."""
+HANDSHAKE_MS_MAX = 10_000
+"""A client with a working network needs three round trips."""
+TLS_SHUTDOWN_MS_MAX = 2000
+"""How long a closed connection waits for the client's goodbye."""
 CONNECTION_PENDING_REQUESTS_MAX = 1024
 """Unanswered requests of one connection; reading pauses above it."""
 CONNECTION_PENDING_OUTPUT_BYTES_MAX = 64 * MIB
@@ -148,6 +163,18 @@ SINK_STAGED_MAX = 100_000
 SINK_WAITING_MAX = 4
 """Commits of one sink that wait for the running one: there is one driver, and perhaps a few old ones that were replaced."""
 
+ACLS_MAX = 20_000
+"""Access rules, about a kilobyte each. A change builds the index anew, which takes some hundredths of a second for so many."""
+ACL_NAME_CHARS_MAX = 249
+"""The name of a resource in an access rule: topics and groups have no longer ones."""
+PRINCIPAL_CHARS_MAX = 255
+ROLES_MAX = 1_000
+ROLE_NAME_CHARS_MAX = 100
+ROLE_MEMBERS_MAX = 1_000
+"""All members of a role are one value of the metadata store."""
+ACCESS_DECISIONS_MAX = 20_000
+"""Decisions about access that are remembered until the rules change, some hundred bytes each; above it, all are forgotten."""
+
 HTTP_BODY_BYTES_MAX = 32 * MIB
 HTTP_CONNECTIONS_MAX = 1_000
 TCP_LINE_BYTES_MAX = 4 * MIB
@@ -171,6 +198,7 @@ assert MESSAGE_BYTES_DEFAULT < REQUEST_BYTES_MAX
 assert SEGMENT_BYTES_DEFAULT <= SEGMENT_BYTES_MAX < 2**31
 assert APPEND_GATHER_BYTES_MAX < MESSAGE_BYTES_DEFAULT
 assert 2 * CONFIG_LIST_CHARS_MAX < METADATA_VALUE_BYTES_MAX
+assert ROLE_MEMBERS_MAX * (4 * PRINCIPAL_CHARS_MAX + 3) < METADATA_VALUE_BYTES_MAX
 assert FETCH_BYTES_MAX < REQUEST_BYTES_MAX
 assert FETCH_SESSION_PARTITIONS_MAX <= FETCH_SESSIONS_PARTITIONS_MAX
 assert GROUP_METADATA_BYTES_MAX <= GROUP_STATE_BYTES_MAX

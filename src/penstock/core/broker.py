@@ -30,7 +30,8 @@ from penstock.core.partitions.settling import Settling
 from penstock.core.partitions.tiering import Tiering
 from penstock.core.publish import Publisher
 from penstock.core.queues.queues import Queues
-from penstock.core.security.access import Access
+from penstock.core.security.access import Access, super_users_in
+from penstock.core.security.rules import AccessRules
 from penstock.core.sinks.sinks import Sinks
 from penstock.core.topics.names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
 from penstock.core.topics.topics import NewTopic, Topic, Topics
@@ -42,7 +43,7 @@ from penstock.log.retention import RemovalTask
 from penstock.metadata.port import MetadataStore
 from penstock.meters import Meters
 from penstock.ports import Background, Clock, Entropy, Flusher, OffLoop, Report, Timed, Within
-from penstock.settings import Settings
+from penstock.settings import Authentication, Settings
 from penstock.types import NodeId, TopicId, TopicName
 
 INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
@@ -57,7 +58,7 @@ INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
 class Broker:
     """The core of one node. Everything is called on the event loop."""
 
-    def __init__(  # noqa: PLR0915  all parts of a node are created here
+    def __init__(
         self,
         settings: Settings,
         *,
@@ -79,15 +80,18 @@ class Broker:
         self.cluster_id: Final = cluster_id
         self.is_alone: Final = not settings.cluster.name
         """Whether this is the only node of its cluster, so that it need not register to lead."""
-        self.advertised: Final = settings.listeners.advertised_kafka
         self.topics: Final = Topics(store, clock, entropy, settings)
         self.configs: Final = DynamicConfigs(store, self.node_id, settings.topic_configs)
         """Configs of brokers and groups that can change at any time."""
         self.topics_version = 0
         """Incremented with every change of a topic: gateways cache facts about topics for one version."""
         self.producer_ids: Final = ProducerIds(store)
-        self.access = Access()
+        security = settings.security
+        is_on = security.authentication is Authentication.REQUIRED
+        self.access = Access(is_on=is_on, super_users=super_users_in(security.super_users))
         """The rights of callers."""
+        self.access_rules: Final = AccessRules(store, self.access.use, report)
+        """Access rules and roles; not loaded while authentication is off."""
         self.publisher: Final = Publisher(self, flusher)
         self.background: Background = _run_to_the_end
         """Starts a coroutine in the background; the runtime makes it a task."""
@@ -146,6 +150,8 @@ class Broker:
         await self.configs.load()
         self._configs_changed()
         self.configs.on_changed.append(self._configs_changed)
+        if not self.access.allows_all:
+            await self.access_rules.load()
         await self.topics.load()
         for topic in self.topics:
             self._names[topic.topic_id.bytes] = topic.name

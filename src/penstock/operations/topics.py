@@ -95,7 +95,7 @@ class CreateTopic(Operation[TopicDescription], frozen=True):
     must_be_new: bool = False
     validate_only: bool = False
 
-    rights = (on_topic(Action.CREATE),)
+    rights = (on_topic(Action.CREATE, or_cluster=Action.CREATE),)
     belongs_to = ANY_NODE
 
 
@@ -117,7 +117,7 @@ class DeleteTopic(Operation[str], frozen=True):
 
     topic: str
 
-    rights = (on_topic(Action.DELETE),)
+    rights = (on_topic(Action.DELETE, or_cluster=Action.DELETE),)
     belongs_to = ANY_NODE
 
 

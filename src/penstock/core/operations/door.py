@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from penstock.core.operations import (  # noqa: F401  each declares its handlers
+    access,
     cluster,
     configs,
     dead_letters,
@@ -18,6 +19,7 @@ from penstock.core.operations import (  # noqa: F401  each declares its handlers
     records,
     sinks,
     topics,
+    transactions,
 )
 from penstock.core.operations.handling import BEGINNERS, HANDLERS, Cancel, Done, HandlerKind, OnEnd, OnItems, OpenStream
 from penstock.core.operations.memberships import OpenMembership

@@ -25,6 +25,8 @@ from penstock.gateways.kafka.fetch_lane import FetchLane
 from penstock.gateways.kafka.produce_lane import ProduceLane
 from penstock.limits import RECEIVE_BACKLOG_BYTES_MAX
 from penstock.meters import Histogram
+from penstock.transport.handshakes import TLS_ON_PLAIN, TLS_RECORD
+from penstock.transport.listener import Arrival
 from penstock.transport.receive import FrameReader
 from penstock.types import Buffer, Gateway
 from penstock.wire.errors import ProtocolViolation
@@ -50,8 +52,8 @@ INTERNAL_ERROR: Final = "internal_error"
 class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
     """One connection of a client."""
 
-    def __init__(self, gateway: "KafkaGateway") -> None:
-        super().__init__(Gateway.KAFKA, gateway.turn, gateway.broker.clock.monotonic_ms())
+    def __init__(self, gateway: "KafkaGateway", arrival: Arrival) -> None:
+        super().__init__(Gateway.KAFKA, gateway.turn, gateway.broker.clock.monotonic_ms(), arrival)
         self.gateway: Final = gateway
         self.broker: Final = gateway.broker
         self.arrived = 0.0
@@ -140,8 +142,12 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
                     break
                 self._request(frames, found[0], found[1])
         except ProtocolViolation as violation:
-            self.gateway.count_error(PROTOCOL_VIOLATION)
-            self._abandon(str(violation))
+            if frames.unread and frames.view[frames.start] == TLS_RECORD:
+                self.arrival.failed(TLS_ON_PLAIN)
+                self.abort()
+            else:
+                self.gateway.count_error(PROTOCOL_VIOLATION)
+                self._abandon(str(violation))
         except Exception as error:  # noqa: BLE001 - it is reported, and the broker outlives it
             self._fail(error)
         frames.settle()
@@ -179,6 +185,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             caller=self.caller,
             now_ms=clock.now_ms(),
             monotonic_ms=clock.monotonic_ms(),
+            listener=self.listener,
             local=self._local,
         )
         if end - start > LARGE_REQUEST_BYTES and lane is None:

@@ -8,10 +8,12 @@ fails, with a session or several partitions) is left to ``handlers/k01_fetch.py`
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from penstock.core.operations.rights import authorise_lane
 from penstock.core.partitions.partition import Partition
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers.k01_fetch import BY_ID_FROM, READ_COMMITTED, REPLICA_STATE_FROM
+from penstock.operations.operation import Action
 from penstock.transport.receive import LENGTH_BYTES, FrameReader
 from penstock.types import Buffer, Gateway
 from penstock.wire.kafka.fetch_generated import (
@@ -49,10 +51,12 @@ class FetchShape:
         "_middle",
         "_pack",
         "_size",
+        "access_version",
         "after",
         "before",
         "bytes_max",
         "bytes_min",
+        "caller",
         "can_wait",
         "flow",
         "offset_at",
@@ -69,6 +73,8 @@ class FetchShape:
         wanted = request.topics[0].partitions[0]
         self.version = context.version
         self.topics_version = context.broker.topics_version
+        self.access_version = context.broker.access.version
+        self.caller = context.caller
         self.partition = partition
         self.flow = context.broker.meters.flow(partition.topic.name, Gateway.KAFKA)
         self.before = bytes(view[_HEAD_BYTES:offset_at])
@@ -142,7 +148,8 @@ class FetchLane:
             or end - start != shape.size
             or version != shape.version
             or shape.topics_version != broker.topics_version
-            or not broker.access.allows_all
+            or shape.access_version != broker.access.version
+            or shape.caller is not connection.caller
         ):
             return False
         buffer = frames.buffer
@@ -195,6 +202,7 @@ class FetchLane:
                 partition = context.broker.partition_by_id(topic.topic_id, wanted.partition)
             else:
                 partition = context.broker.partition(topic.topic, wanted.partition)
+            authorise_lane(context.broker, context.caller, Action.READ, partition.topic.name)
             partition.check_epoch(wanted.current_leader_epoch)
         except PenstockError:
             return

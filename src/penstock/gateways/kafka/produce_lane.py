@@ -49,7 +49,9 @@ class ProduceShape:
     """What a connection's produce requests have in common."""
 
     __slots__ = (
+        "access_version",
         "acks",
+        "caller",
         "is_flexible",
         "prefix",
         "size",
@@ -61,17 +63,19 @@ class ProduceShape:
         "version",
     )
 
-    def __init__(self, prefix: bytes, version: int, request: ProduceRequest, topics_version: int) -> None:
+    def __init__(self, prefix: bytes, request: ProduceRequest, context: RequestContext) -> None:
         topic = request.topic_data[0]
         self.prefix = prefix
         self.size = len(prefix)
-        self.version = version
+        self.version = context.version
         self.acks = request.acks
         self.timeout_ms = max(request.timeout_ms, 0) + SWEEP_MS
         self.topic_name = topic.name
         self.topic_id = topic.topic_id
-        self.topics_version = topics_version
-        self.is_flexible = version >= FLEXIBLE_FROM
+        self.topics_version = context.broker.topics_version
+        self.access_version = context.broker.access.version
+        self.caller = context.caller
+        self.is_flexible = context.version >= FLEXIBLE_FROM
         self.targets: dict[int, ProduceTarget] = {}
 
     def response(self, partition: ProduceResponsePartition) -> ProduceResponse:
@@ -149,7 +153,7 @@ class LaneAnswer(PendingAnswer):
         shape, partition = self.target.shape, self.target.partition
         answer = ProduceResponsePartition(partition.index)
         response = shape.response(answer)
-        refuse(response, answer, self.connection.broker, partition.topic.name, error)
+        refuse(response, answer, self.connection.broker, self.connection.listener, partition.topic.name, error)
         self.complete(frame(self.correlation_id, 1 if shape.is_flexible else 0, [shape.encode(response)]))
 
     def time_out(self) -> None:
@@ -180,7 +184,8 @@ class ProduceLane:
             shape is None
             or version != shape.version
             or shape.topics_version != broker.topics_version
-            or not broker.access.allows_all
+            or shape.access_version != broker.access.version
+            or shape.caller is not self._connection.caller
         ):
             return False
         buffer = frames.buffer
@@ -247,15 +252,16 @@ class ProduceLane:
         if not _is_plain(partition):
             return
         prefix = bytes(view[_HEAD_BYTES : _index_position(request, version, position)])
-        topics_version = context.broker.topics_version
         shape = self._shape
         if (
             shape is None
             or shape.prefix != prefix
             or shape.version != version
-            or shape.topics_version != topics_version
+            or shape.topics_version != context.broker.topics_version
+            or shape.access_version != context.broker.access.version
+            or shape.caller is not context.caller
         ):
-            shape = self._shape = ProduceShape(prefix, version, request, topics_version)
+            shape = self._shape = ProduceShape(prefix, request, context)
         flow = context.broker.meters.flow(partition.topic.name, Gateway.KAFKA)
         shape.targets[partition.index] = ProduceTarget(partition, shape, flow, context.gateway.produce_latency)
 

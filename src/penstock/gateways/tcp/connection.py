@@ -24,8 +24,10 @@ from penstock.gateways.publishing import publish_by_topic
 from penstock.gateways.tcp.answers import FailureLine, SuccessLine, encode_lines, failure, produced
 from penstock.gateways.tcp.errors import INTERNAL_ERROR, LINE_TOO_LONG, Refused, text_for
 from penstock.gateways.tcp.handlers import HANDLERS, Command, line_of, metrics
-from penstock.gateways.tcp.opening import OPENING_BYTES, wrong_protocol
+from penstock.gateways.tcp.opening import OPENING_BYTES, TLS, wrong_protocol
 from penstock.gateways.tcp.requests import Request, new_record, parse
+from penstock.transport.handshakes import TLS_ON_PLAIN
+from penstock.transport.listener import Arrival
 from penstock.types import Gateway
 from penstock.wire.jsonlines import Line, LineSplitter
 
@@ -61,8 +63,8 @@ class Slot:
 class TcpConnection(ClientConnection, asyncio.Protocol):
     """One client."""
 
-    def __init__(self, gateway: "TcpGateway") -> None:
-        super().__init__(Gateway.TCP, gateway.turn, gateway.broker.clock.monotonic_ms())
+    def __init__(self, gateway: "TcpGateway", arrival: Arrival) -> None:
+        super().__init__(Gateway.TCP, gateway.turn, gateway.broker.clock.monotonic_ms(), arrival)
         self.gateway: Final = gateway
         self.broker: Final = gateway.broker
         self.arrived = 0.0
@@ -123,6 +125,11 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         """Whether the first bytes can begin a line of JSON. If not, refuse the connection, and close it."""
         opening = (self._opening or b"") + data[:OPENING_BYTES]
         self._opening = opening if len(opening) < OPENING_BYTES and b"\n" not in opening else None
+        if opening.startswith(TLS):
+            self._closing = True
+            self.arrival.failed(TLS_ON_PLAIN)
+            self.abort()
+            return False
         refused = wrong_protocol(opening)
         if refused is None:
             return True

@@ -8,7 +8,7 @@ _METHODS: Final = (
     *(b"GET ", b"HEAD ", b"POST ", b"PUT ", b"PATCH ", b"DELETE ", b"OPTIONS ", b"TRACE ", b"CONNECT ", b"PRI "),
 )
 """Web pages cannot make a browser use another method without a preflight request, which is OPTIONS."""
-_TLS: Final = b"\x16\x03"
+TLS: Final = b"\x16\x03"
 """A handshake. Its bytes may contain lines that a server chose: the ticket of an earlier session."""
 
 OPENING_BYTES: Final = max(map(len, _METHODS))
@@ -21,6 +21,4 @@ def wrong_protocol(opening: bytes) -> Refused | None:
         return Refused(
             WRONG_PROTOCOL, "This listener takes lines of JSON, not HTTP; send HTTP requests to the listener for HTTP"
         )
-    if opening.startswith(_TLS):
-        return Refused(WRONG_PROTOCOL, "This listener does not use TLS; connect without it")
     return None

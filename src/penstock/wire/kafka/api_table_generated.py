@@ -41,6 +41,8 @@ class ApiKey(IntEnum):
     ALTER_PARTITION_REASSIGNMENTS = 45
     LIST_PARTITION_REASSIGNMENTS = 46
     DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
     ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_QUORUM = 55
     CONSUMER_GROUP_HEARTBEAT = 68
@@ -82,6 +84,8 @@ API_TABLE: Final[tuple[tuple[ApiKey, str, str, int, int, int | None], ...]] = (
     (ApiKey.ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", "alter_partition_reassignments", 0, 1, 0),
     (ApiKey.LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", "list_partition_reassignments", 0, 0, 0),
     (ApiKey.DESCRIBE_ACLS, "DescribeAcls", "describe_acls", 1, 3, 2),
+    (ApiKey.CREATE_ACLS, "CreateAcls", "create_acls", 1, 3, 2),
+    (ApiKey.DELETE_ACLS, "DeleteAcls", "delete_acls", 1, 3, 2),
     (ApiKey.ALTER_REPLICA_LOG_DIRS, "AlterReplicaLogDirs", "alter_replica_log_dirs", 1, 2, 2),
     (ApiKey.DESCRIBE_QUORUM, "DescribeQuorum", "describe_quorum", 0, 2, 0),
     (ApiKey.CONSUMER_GROUP_HEARTBEAT, "ConsumerGroupHeartbeat", "consumer_group_heartbeat", 0, 1, 0),

@@ -9,7 +9,6 @@ a request's head is limited, and a connection that stalls in the middle of a req
 """
 
 import asyncio
-import ipaddress
 import logging
 import re
 from collections import deque
@@ -29,6 +28,8 @@ from penstock.gateways.http.server.errors import Refusal, error_answer, failure_
 from penstock.gateways.http.server.lane import LaneCall
 from penstock.gateways.http.server.logins import Login
 from penstock.gateways.http.server.routing import HttpCall, bounded, refused, too_late
+from penstock.transport.handshakes import NO_NAME, TLS_ON_PLAIN, TLS_RECORD, Failure
+from penstock.transport.listener import Arrival
 
 if TYPE_CHECKING:
     from penstock.gateways.http.server.gateway import HttpGateway
@@ -78,20 +79,13 @@ class _Slot:
         connection.ready()
 
 
-def is_private(transport: asyncio.BaseTransport) -> bool:
-    """Whether nobody can read the bytes of a connection on their way."""
-    if transport.get_extra_info("ssl_object") is not None:
-        return True
-    own = transport.get_extra_info("sockname")
-    return isinstance(own, tuple) and ipaddress.ip_address(own[0].partition("%")[0]).is_loopback
-
-
 class HttpConnection(HttpToolsProtocol):
     """One client."""
 
     def __init__(
         self,
         gateway: "HttpGateway",
+        arrival: Arrival,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
@@ -99,11 +93,13 @@ class HttpConnection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.gateway: Final = gateway
-        self.caller: Caller = gateway.caller("")
-        """Anonymous: the identity is that of each request."""
+        self.arrival: Final = arrival
+        self.listener: Final = arrival.listener
         self.certificate: str | None = None
         """The name that the rules make of the client's certificate, if it presented one."""
-        self.is_private = False
+        self.caller: Caller = gateway.caller("", arrival.listener.name)
+        """Anonymous: the identity is that of each request."""
+        self.is_private = arrival.listener.is_private
         """Whether nobody can read the bytes on the way."""
         self._by_certificate: Login | None = None
         """Once a request was authenticated by it."""
@@ -134,6 +130,8 @@ class HttpConnection(HttpToolsProtocol):
         self._has_ended = False
         self._in_head = True
         self._refused = False
+        self._nameless: str | None = None
+        """Why there is no name for the certificate that the client presented."""
         self._closing = False
         self._active = True
         self._active_ms = gateway.broker.clock.monotonic_ms()
@@ -144,17 +142,24 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
-        self.caller = self.gateway.caller(self.client[0] if self.client else "")
-        self.is_private = is_private(transport)
+        self.arrival.on_crowded = transport.abort
+        self.caller = self.gateway.caller(self.client[0] if self.client else "", self.listener.name)
         transport.set_write_buffer_limits(high=self.gateway.bounds.output_bytes_max)
+        if self.listener.tls is not None:
+            try:
+                self.certificate = self.listener.tls.certificate_name(transport)
+            except ValueError as error:
+                self._nameless = str(error)
+                self.arrival.failed(Failure(NO_NAME, str(error)))
         room = self.gateway.has_room()
         if room is None:
             transport.abort()
-        self._refused = room is False
+        self._refused = room is False or self._nameless is not None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has disconnected; what it published stays."""
         self._closing = True
+        self.arrival.known()
         for slot in self._answers:
             if slot.cancel is not None and slot.data is None:
                 slot.cancel()
@@ -182,6 +187,10 @@ class HttpConnection(HttpToolsProtocol):
             data = self._take_pieces()
         elif self._refused:
             self._refuse(data)
+            return
+        elif data[0] == TLS_RECORD:
+            self.arrival.failed(TLS_ON_PLAIN)
+            self.transport.abort()
             return
         self._run(data)
 
@@ -277,6 +286,7 @@ class HttpConnection(HttpToolsProtocol):
     def authenticated(self, login: Login, *, by_certificate: bool = False) -> Caller:
         """The caller of a request of this connection with this login."""
         self._authenticated = True
+        self.arrival.known()
         if by_certificate:
             self._by_certificate = login
         return login.identity.on(self.caller)
@@ -461,7 +471,10 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, data: bytes) -> None:
-        """Refuse a request because there are too many connections."""
+        """Refuse a request because there are too many connections, or the client's certificate is of no use."""
+        if self._nameless is not None:
+            self._refuse_with(Refusal(403, self._nameless), data.partition(b" ")[2][:4])
+            return
         refusal = Refusal(
             503,
             f"There are {self.gateway.settings.connections_max} open connections. Close some, or try again later.",

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from penstock.core.broker import Broker
-from penstock.core.operations.rights import authorise_lane
+from penstock.core.operations.rights import authorise_lane, authorise_lane_by_id
 from penstock.core.partitions.partition import Done, Partition
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka import answers
@@ -24,8 +24,10 @@ from penstock.gateways.kafka.nodes import current_leader
 from penstock.limits import DECOMPRESSED_RATIO_MAX
 from penstock.meters import Flow
 from penstock.operations.operation import Action
+from penstock.operations.transactions import WriteInTransactions
 from penstock.records.batch import Compression, read_header, read_produced
 from penstock.records.builder import recompress
+from penstock.transport.listener import Listener
 from penstock.types import NO_OFFSET, NO_TIMESTAMP, Gateway
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.produce_generated import (
@@ -61,7 +63,7 @@ def partition_of(context: RequestContext, topic: ProduceRequestTopic, index: int
         partition = context.broker.partition(topic.name, index)
     else:
         partition = context.broker.partition_by_id(topic.topic_id, index)
-        authorise_lane(context.broker, context.caller, Action.WRITE, partition.topic.name)
+        authorise_lane_by_id(context.broker, context.caller, Action.WRITE, partition.topic.name)
     if partition.topic.internal and not partition.is_staging:
         raise PenstockError(
             Reason.INVALID_TOPIC, f"{partition.topic.name} is an internal topic. Produce to another topic"
@@ -102,6 +104,7 @@ def refuse(
     response: ProduceResponse,
     answer: ProduceResponsePartition,
     broker: Broker,
+    listener: Listener,
     topic: str | bytes,
     error: PenstockError,
 ) -> None:
@@ -110,7 +113,7 @@ def refuse(
     answer.error_message = error.text
     answer.record_errors = [ProduceResponseRecordError(index, text) for index, text in error.records]
     answer.base_offset, answer.log_append_time_ms, answer.log_start_offset = NO_OFFSET, NO_TIMESTAMP, -1
-    leader = current_leader(broker, error.reason, topic, answer.index)
+    leader = current_leader(broker, listener, error.reason, topic, answer.index)
     if leader is None:
         return
     node = leader.node
@@ -163,7 +166,7 @@ class _Produce:
                     else:
                         self._append(answer, partition, asked.records)
                 except PenstockError as error:
-                    refuse(self._response, answer, self._broker, name, error)
+                    refuse(self._response, answer, self._broker, self._context.listener, name, error)
         if to_open:
             return self._append_opened(to_open)
         self._end_one()
@@ -185,8 +188,10 @@ class _Produce:
                 Reason.UNSUPPORTED_VERSION, "This broker requires Produce version 3 or newer. Update the client"
             )
         if self._request.transactional_id is not None:
-            text = "Transactions are not supported. Produce without transactional.id"
-            return PenstockError(Reason.TRANSACTIONS_NOT_SUPPORTED, text)
+            try:
+                self._context.answer(WriteInTransactions(self._request.transactional_id))
+            except PenstockError as error:
+                return error
         if self._request.acks not in (-1, 0, 1):
             return PenstockError(Reason.INVALID_REQUIRED_ACKS)
         return None
@@ -231,7 +236,7 @@ class _Produce:
             try:
                 await self._open_and_append(answer, partition, batch)
             except PenstockError as error:
-                refuse(self._response, answer, self._broker, partition.topic.name, error)
+                refuse(self._response, answer, self._broker, self._context.listener, partition.topic.name, error)
         self._end_one()
 
     async def _open_and_append(self, answer: ProduceResponsePartition, partition: Partition, batch: bytearray) -> None:
@@ -255,7 +260,7 @@ class _Produce:
     def _through(self, answer: ProduceResponsePartition, topic: str, reason: Reason | None) -> None:
         """Called when a batch is acknowledged, or never will be."""
         if reason is not None:
-            refuse(self._response, answer, self._broker, topic, PenstockError(reason))
+            refuse(self._response, answer, self._broker, self._context.listener, topic, PenstockError(reason))
         self._end_one()
 
     def _end_one(self) -> None:

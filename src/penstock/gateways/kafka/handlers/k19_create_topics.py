@@ -1,6 +1,6 @@
 """CreateTopics (API key 19).
 
-Version 4 accepts -1 for the broker's default numbers; 5 returns the numbers and configs of the topic; 7 its id.
+Version 4 accepts -1 for the broker's default numbers; 5 returns the numbers and configs of the topic to clients that may describe its configs; 7 its id.
 """
 
 from penstock.core.topics.config import describe_topic_configs
@@ -10,6 +10,7 @@ from penstock.gateways.kafka.config_resources import SOURCES
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import at_a_time
+from penstock.operations.operation import Action, Resource
 from penstock.operations.topics import CreateTopic
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.create_topics_generated import (
@@ -45,6 +46,16 @@ async def _create(
         topic = await context.do(_operation(asked[0], validate_only=validate_only))
     except PenstockError as error:
         return CreateTopicsResponseTopic(name=name, error_code=context.code(error), error_message=error.text)
+    if not context.may(Action.DESCRIBE_CONFIGS, Resource.TOPIC, name):
+        return CreateTopicsResponseTopic(
+            name=name,
+            topic_id=topic.topic_id.bytes,
+            error_message=None,
+            topic_config_error_code=context.code(Reason.TOPIC_AUTHORIZATION_FAILED),
+            num_partitions=UNSET,
+            replication_factor=UNSET,
+            configs=None,
+        )
     configs = [
         CreateTopicsResponseConfig(value.name, value.value, value.read_only, SOURCES[value.source])
         for value in describe_topic_configs(topic.configs, context.broker.configs.topic_layers())

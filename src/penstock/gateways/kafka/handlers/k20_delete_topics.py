@@ -4,10 +4,12 @@ from typing import Final
 from uuid import UUID
 
 from penstock.core.topics.names import check_topic_name
+from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.portions import at_a_time
+from penstock.operations.operation import Action, Resource
 from penstock.operations.topics import DeleteTopic
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.delete_topics_generated import (
@@ -33,13 +35,19 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
 async def _delete(asked: DeleteTopicsRequestTopic, context: RequestContext) -> DeleteTopicsResponseTopic:
     topics = context.broker.topics
     name, topic_id = asked.name, asked.topic_id
+    found: Topic | None = None
     try:
         if (name is None) == (topic_id == UUID_ZERO):
             raise PenstockError(Reason.INVALID_REQUEST, "Request the topic either by its name or by its id")
         found = topics.require_id(UUID(bytes=topic_id)) if name is None else topics.get(name)
         deleted = await _delete_named(name or "" if found is None else found.name, context)
     except PenstockError as error:
-        return DeleteTopicsResponseTopic(name, topic_id, context.code(error), error.text)
+        text = error.text
+        if name is None and error.reason is Reason.TOPIC_AUTHORIZATION_FAILED and found is not None:
+            # Who may describe the topic is told its name.
+            name = found.name if context.may(Action.DESCRIBE, Resource.TOPIC, found.name) else None
+            text = text if name else error.reason.value
+        return DeleteTopicsResponseTopic(name, topic_id, context.code(error), text)
     return DeleteTopicsResponseTopic(deleted, topic_id if found is None else found.topic_id.bytes)
 
 
