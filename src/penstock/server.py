@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import resource
 import signal
 import sys
@@ -22,7 +23,7 @@ from penstock.log.manager import LogManager
 from penstock.metadata.sqlite import SqliteStore
 from penstock.observe import logs as log_lines
 from penstock.runtime.clock import SystemClock, SystemEntropy, within_ms
-from penstock.runtime.data_dir import DataDir, DataDirError, NotThisNodesError
+from penstock.runtime.data_dir import DataDir, DataDirError, NodeFile, NotThisNodesError
 from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
@@ -35,10 +36,13 @@ if TYPE_CHECKING:
     from penstock.cluster.node import NodeRunner
     from penstock.cluster.opening import OpenedNode
     from penstock.metadata.port import MetadataStore
+    from penstock.ports import Disk, Keys
     from penstock.runtime.reloading import Reloading
 
 logger = logging.getLogger("penstock.server")
 
+ENCRYPTION_KEY: Final = "PENSTOCK_ENCRYPTION_KEY"
+KEYRING: Final = "encryption.json"
 STOP_GRACE_SECONDS: Final = 5.0
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -94,6 +98,8 @@ class Server:
         data_dir.own()
         stack.callback(data_dir.release)
         node = data_dir.identify(disk, entropy, settings.server.node_id, cluster=settings.cluster.name)
+        keys = self._keys()
+        node, log_disk = self._log_disk(disk, data_dir, node, keys)
         opened: OpenedNode | None = None
         if self._is_alone:
             data_dir.stay_alone(node)
@@ -104,9 +110,10 @@ class Server:
             opened = await open_cluster(settings.cluster, data_dir, node, disk, clock, entropy)
             store, node = opened.store, opened.node
         stack.push_async_callback(store.close)
+        store = await self._sealed(store, keys)
         commit = GroupCommit(loop, settings.log.flush, settings.log.sync_threads)
         stack.callback(commit.close)
-        manager = LogManager(disk, data_dir.path, clock, _report)
+        manager = LogManager(log_disk, data_dir.path, clock, _report)
         broker = Broker(
             settings,
             cluster_id=node.cluster_id,
@@ -176,6 +183,32 @@ class Server:
     def addresses(self) -> dict[str, Address | None]:
         """The real address of each listener by its name; None if it is off."""
         return self.listeners.addresses
+
+    def _keys(self) -> "Keys | None":
+        """The master keys, if data is to be encrypted."""
+        key_file = self.settings.encryption.key_file
+        if not key_file and not os.environ.get(ENCRYPTION_KEY):
+            return None
+        from penstock.encryption.keys import load_keys
+
+        return load_keys(key_file, os.environ)
+
+    def _log_disk(
+        self, disk: RealDisk, data_dir: DataDir, node: NodeFile, keys: "Keys | None"
+    ) -> "tuple[NodeFile, Disk]":
+        """The disk of the logs. INVALID_CONFIG if it is encrypted, and the key is missing or wrong."""
+        if keys is None and not node.encrypted and not disk.exists(f"{data_dir.path}/{KEYRING}"):
+            return node, disk
+        from penstock.encryption.directory import prepare
+
+        encrypted = prepare(disk, data_dir.path, keys, _report, was_encrypted=node.encrypted)
+        return (node, disk) if encrypted is None else (data_dir.note_encrypted(disk, node), encrypted)
+
+    async def _sealed(self, store: "MetadataStore", keys: "Keys | None") -> "MetadataStore":
+        """The store with its secrets sealed, if there is a key."""
+        from penstock.encryption.store import SealedStore
+
+        return await SealedStore.open(store, keys, _report)
 
     def _advertised(self) -> dict[str, Address]:
         from penstock.cluster.opening import advertised

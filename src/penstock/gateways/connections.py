@@ -49,6 +49,8 @@ class ClientConnection(ABC):
         """Since when a client that has closed its side has been waiting for an answer, as of the last check."""
         self._paused = False
         """Whether reading is paused."""
+        self._muted: asyncio.TimerHandle | None = None
+        """Until when no request is taken, because the client is over a quota."""
 
     def _open(self, transport: asyncio.BaseTransport, output_bytes_max: int) -> asyncio.Transport:
         """A client has connected. ``output_bytes_max`` is the limit of unread answers."""
@@ -75,6 +77,29 @@ class ClientConnection(ABC):
     @abstractmethod
     def _send(self) -> None:
         """Send what is ready, and reset ``_sending``."""
+
+    def mute(self, delay_ms: int, loop: asyncio.AbstractEventLoop) -> None:
+        """Take no request for this time. What is under way is answered."""
+        until = loop.time() + delay_ms / 1000
+        if self._muted is not None:
+            until = max(until, self._muted.when())
+            self._muted.cancel()
+        self._muted = loop.call_at(until, self.unmute)
+
+    def unmute(self) -> None:
+        """The time is over: take requests again."""
+        self._muted = None
+        self._go_on()
+
+    def _forget_mute(self) -> None:
+        """The connection is closed."""
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
+
+    @abstractmethod
+    def _go_on(self) -> None:
+        """Take requests again."""
 
     def _pause_reading(self, pause: bool) -> None:
         """Pause or resume reading."""

@@ -81,6 +81,16 @@ METRICS: Final = (
         ("topic", "group", "partition"),
     ),
     _counter("dlq_messages_total", "Records that became dead letters of the topic.", ("topic", "reason")),
+    _counter(
+        "penstock_quota_throttled_ms_total",
+        "Milliseconds for which clients were slowed down because they exceeded a quota.",
+        ("quota", "user", "client_id"),
+    ),
+    _counter(
+        "penstock_quota_refused_total",
+        "Requests refused because their client exceeded a quota.",
+        ("quota",),
+    ),
     _counter("produce_rejected_total", "Produce requests refused because the backlog is too large.", ("reason",)),
     _counter("message_acks_total", "Records acked by a worker.", _BY_QUEUE),
     _counter(

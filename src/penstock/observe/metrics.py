@@ -285,6 +285,8 @@ class BrokerCollector(Collector):
         yield self._simple("penstock_queue_records", by_state.items())
         for name, counts in (
             ("dlq_messages_total", meters.dead_letters),
+            ("penstock_quota_throttled_ms_total", meters.throttled_ms),
+            ("penstock_quota_refused_total", meters.quota_refused),
             ("produce_rejected_total", meters.produce_rejected),
             ("message_acks_total", meters.acks),
             ("message_nacks_total", meters.nacks),

@@ -20,9 +20,20 @@ from penstock.gateways.http.server.answers import REQUEST_ID, RawHeaders, given_
 from penstock.gateways.http.server.connection import HttpConnection
 from penstock.gateways.http.server.errors import Refusal, error_answer, failure_answer, is_v1
 from penstock.gateways.http.server.logins import OPEN_PATHS, has_credential, without_credential
-from penstock.gateways.http.server.routing import RawAnswer, refused
+from penstock.gateways.http.server.routing import CONNECTION, RawAnswer, refused
 from penstock.gateways.http.tarantoolmq import consumers, members, messages, tail, topics
-from penstock.gateways.http.v1 import cluster, consume, dead_letters, groups, leases, produce, queues, sinks, status
+from penstock.gateways.http.v1 import (
+    cluster,
+    consume,
+    dead_letters,
+    groups,
+    leases,
+    produce,
+    queues,
+    quotas,
+    sinks,
+    status,
+)
 from penstock.gateways.http.v1 import topics as v1_topics
 from penstock.limits import KIB
 from penstock.observe import logs as log_lines
@@ -50,6 +61,7 @@ RESOURCES: Final = (
     groups,
     sinks,
     cluster,
+    quotas,
     status,
 )
 """In the order in which they are documented."""
@@ -140,7 +152,7 @@ class RequestMiddleware:
         if refusal is not None:
             await _refuse_unread(self._gateway, scope, refusal)(scope, receive, send)
             return
-        connection: HttpConnection = scope["penstock.connection"]
+        connection: HttpConnection = scope[CONNECTION]
         scope["penstock.caller"], scope["penstock.identity"] = connection.caller, NOBODY
         logins = self._gateway.logins
         if logins.is_required and not _is_open(scope, connection):

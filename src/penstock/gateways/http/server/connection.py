@@ -27,7 +27,7 @@ from penstock.gateways.http.server.browsers import authority_of
 from penstock.gateways.http.server.errors import Refusal, error_answer, failure_answer
 from penstock.gateways.http.server.lane import LaneCall
 from penstock.gateways.http.server.logins import Login
-from penstock.gateways.http.server.routing import HttpCall, bounded, refused, too_late
+from penstock.gateways.http.server.routing import CONNECTION, HttpCall, bounded, refused, throttle, too_late
 from penstock.transport.handshakes import NO_NAME, TLS_ON_PLAIN, TLS_RECORD, Failure
 from penstock.transport.listener import Arrival
 
@@ -132,6 +132,8 @@ class HttpConnection(HttpToolsProtocol):
         self._refused = False
         self._nameless: str | None = None
         """Why there is no name for the certificate that the client presented."""
+        self._muted: asyncio.TimerHandle | None = None
+        """Until when no request is taken, because the client is over a quota."""
         self._closing = False
         self._active = True
         self._active_ms = gateway.broker.clock.monotonic_ms()
@@ -160,6 +162,8 @@ class HttpConnection(HttpToolsProtocol):
         """The client has disconnected; what it published stays."""
         self._closing = True
         self.arrival.known()
+        if self._muted is not None:
+            self._muted.cancel()
         for slot in self._answers:
             if slot.cancel is not None and slot.data is None:
                 slot.cancel()
@@ -193,6 +197,21 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.abort()
             return
         self._run(data)
+
+    def mute(self, delay_ms: int) -> None:
+        """Take no request for this time. What is under way is answered."""
+        if self._closing:
+            return
+        until = self.loop.time() + delay_ms / 1000
+        if self._muted is not None:
+            until = max(until, self._muted.when())
+            self._muted.cancel()
+        self._muted = self.loop.call_at(until, self.unmute)
+
+    def unmute(self) -> None:
+        """The time is over: take requests again."""
+        self._muted = None
+        self._resume()
 
     def pause_writing(self) -> None:
         """The client does not read its answers: take no more requests."""
@@ -228,6 +247,7 @@ class HttpConnection(HttpToolsProtocol):
         while position < end and not self._closing:
             if (
                 self.flow.write_paused
+                or self._muted is not None
                 or len(self._answers) >= pipelined_max
                 or self._promised_bytes > self.gateway.bounds.output_bytes_max
             ):
@@ -309,6 +329,8 @@ class HttpConnection(HttpToolsProtocol):
             identity = request_id.decode("ascii")
             logger.exception("request %s failed: POST %a", identity, found.path, extra={"request_id": identity})
             slot(failure_answer(found.path, request_id))
+        if gateway.broker.quotas.is_on:
+            throttle(call.caller, gateway, self)
 
     def ready(self) -> None:
         """An answer is complete; it is sent at the end of the turn, if all before it are complete."""
@@ -372,7 +394,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _resume(self) -> None:
         """Handle the requests that had to wait, if possible."""
-        if self._closing or self.flow.write_paused:
+        if self._closing or self.flow.write_paused or self._muted is not None:
             return
         if self._waits:
             self._waits = False
@@ -414,7 +436,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
-        self.scope["penstock.connection"] = self  # type: ignore[typeddict-unknown-key]
+        self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
         self._between_requests = False
         self._in_head = True
         self._head_is_older = False
@@ -495,7 +517,7 @@ class HttpConnection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         unsent_bytes = self.transport.get_write_buffer_size()
-        if self._active or unsent_bytes < self._unsent_bytes:
+        if self._active or self._muted is not None or unsent_bytes < self._unsent_bytes:
             self._active = False
             self._active_ms = now_ms
         self._unsent_bytes = unsent_bytes

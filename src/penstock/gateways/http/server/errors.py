@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.errors import PenstockError, Reason
+from penstock.errors import PenstockError, QuotaExceeded, Reason
 from penstock.gateways.http.server.answers import JSON, Answer, encoder
 
 V1: Final = "/v1"
@@ -93,6 +93,7 @@ STATUSES: Final[Mapping[Reason, int]] = {
     Reason.BACKLOG_FULL: 429,
     Reason.GROUP_MAX_SIZE_REACHED: 429,
     Reason.POLICY_VIOLATION: 429,
+    Reason.QUOTA_EXCEEDED: 429,
     Reason.CORRUPT_RECORDS: 500,
     Reason.STORAGE_ERROR: 503,
     Reason.NOT_ENOUGH_REPLICAS: 503,
@@ -156,5 +157,12 @@ def refusal_of(error: PenstockError) -> Refusal:
         return Refusal(status, error.text, headers=(CHALLENGE,))
     moved = MOVED.get(error.reason)
     if moved is None:
-        return Refusal(status, error.text)
+        return Refusal(status, error.text, headers=_wait_first(error))
     return Refusal(status, moved if error.text == error.reason.value else error.text, headers=_RETRY_AFTER)
+
+
+def _wait_first(error: PenstockError) -> tuple[tuple[bytes, bytes], ...]:
+    """When to try again, in whole seconds."""
+    if not isinstance(error, QuotaExceeded):
+        return ()
+    return ((b"retry-after", str(-(-error.retry_after_ms // 1000)).encode()),)

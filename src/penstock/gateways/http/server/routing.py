@@ -29,11 +29,14 @@ from penstock.operations.operation import Operation
 from penstock.types import Gateway
 
 if TYPE_CHECKING:
+    from penstock.gateways.http.server.connection import HttpConnection
     from penstock.gateways.http.server.gateway import HttpGateway
 
 T = TypeVar("T")
 
 QUERY_FIELDS_MAX: Final = 100
+CONNECTION: Final = "penstock.connection"
+"""The connection of a request, in its scope."""
 _LARGE_ANSWER_BYTES: Final = 64 * KIB
 
 
@@ -254,6 +257,8 @@ def _route(
         except (PenstockError, Refusal) as error:
             answer = refused(gateway, call.path, error)
         latency.observe(gateway.loop.time() - started)
+        if gateway.broker.quotas.is_on:
+            throttle(call.caller, gateway, request.scope[CONNECTION])
         if isinstance(answer, Answer):
             return RawAnswer(bounded(gateway, call.path, answer), call.request_id)
         return answer
@@ -264,6 +269,13 @@ def _route(
     route.latency = latency
     route.method = method
     return route
+
+
+def throttle(caller: Caller, gateway: "HttpGateway", connection: "HttpConnection") -> None:
+    """Take no request from the connection for a while if the caller is over a quota now."""
+    delay_ms = gateway.broker.quotas.delay_ms(caller)
+    if delay_ms:
+        connection.mute(delay_ms)
 
 
 async def _retrying_unknown_topic(call: HttpCall, handler: Handler) -> Answer | Response:

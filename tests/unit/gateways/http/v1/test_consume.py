@@ -6,11 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from penstock.core.quotas.quotas import Quotas
+from penstock.core.security.access import INTERNAL
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.v1.consume import WINDOW_FIRST, WINDOW_MAX, WINDOW_MIN, ConsumeStream
+from penstock.metadata.memory import MemoryStore
 from penstock.meters import Meters
 from penstock.operations.queues import Delivery
 from penstock.types import Gateway, TopicName
+from tests.support.worlds import ManualClock
 
 
 class RecordingWorker:
@@ -66,11 +70,11 @@ class World:
             loop=asyncio.get_running_loop(),
             streams=streams,
             end_stream=lambda end: streams.pop(end),
-            broker=SimpleNamespace(meters=Meters()),
+            broker=SimpleNamespace(meters=Meters(), quotas=Quotas(MemoryStore(), ManualClock(), Meters())),
         )
         self.worker = RecordingWorker()
         self.server = Server()
-        self.stream = ConsumeStream(SimpleNamespace(gateway=self.gateway, request_id=b"id"), "t")  # type: ignore[arg-type]
+        self.stream = ConsumeStream(SimpleNamespace(gateway=self.gateway, caller=INTERNAL, request_id=b"id"), "t")  # type: ignore[arg-type]
         self.stream.flow = self.worker
         streams[self.stream.end] = None
         self.serving = asyncio.ensure_future(self.stream({}, self.server.receive, self.server.send))
