@@ -95,10 +95,10 @@ class HttpConnection(HttpToolsProtocol):
         self.gateway: Final = gateway
         self.arrival: Final = arrival
         self.listener: Final = arrival.listener
-        self.certificate: str | None = None
-        """The name that the rules make of the client's certificate, if it presented one."""
         self.caller: Caller = gateway.caller("", arrival.listener.name)
         """Anonymous: the identity is that of each request."""
+        self.certificate: str | None = None
+        """The name that the rules make of the client's certificate, if it presented one."""
         self.is_private = arrival.listener.is_private
         """Whether nobody can read the bytes on the way."""
         self._by_certificate: Login | None = None
