@@ -415,6 +415,13 @@ async def test_heads_with_long_tokens_are_remembered_within_bounds(
         assert 1 <= len(node.http.lane.known) <= 2
 
 
+async def test_the_document_says_how_to_authenticate(node: SecuredNode) -> None:
+    document = (await node.client.get("/openapi.json", headers=headers(ANNA))).json()
+    assert document["security"] == [{"basic": []}, {"bearer": []}]
+    schemes = document["components"]["securitySchemes"]
+    assert {name: schemes[name]["scheme"] for name in schemes} == {"basic": "basic", "bearer": "bearer"}
+
+
 # Streams.
 
 
@@ -513,4 +520,5 @@ async def test_nothing_is_asked_when_authentication_is_off(tmp_path: Path) -> No
             assert status_of(await raw.ask(sent)) == 200
         assert node.through_asgi == 0
         assert "version" in (await node.client.get("/livez")).json()
+        assert "security" not in (await node.client.get("/openapi.json")).json()
         assert node.http.logins.is_current(NOBODY)
