@@ -18,7 +18,7 @@ from penstock.gateways.http.server import lane
 from penstock.gateways.http.server.answers import RawHeaders
 from penstock.gateways.http.server.connection import HttpConnection
 from penstock.gateways.http.server.gateway import HttpBounds
-from penstock.gateways.http.server.logins import credential_of, without_credential
+from penstock.gateways.http.server.logins import REMEMBERED_MS, credential_of, without_credential
 from tests.support.http_node import HttpNode, RawHttp, becomes, body_of, post, request, status_of
 
 MESSAGES = "/topics/orders/messages"
@@ -86,9 +86,12 @@ class Users:
         self.gone.add(Principal(f"User:{user}"))
         self.change()
 
+    def forget(self) -> None:
+        self._remembered.clear()
+
     def change(self) -> None:
         self.version += 1
-        self._remembered.clear()
+        self.forget()
         for hook in self.on_changed:
             hook()
 
@@ -333,6 +336,19 @@ async def test_another_change_of_users_takes_a_credential_out_of_the_lane_for_on
     for _ in range(3):
         assert status_of(await raw.ask(post(MESSAGES, RECORD, ANNA))) == 200
     assert node.through_asgi == before + 1
+
+
+async def test_the_authenticator_is_asked_again_after_a_minute(node: SecuredNode) -> None:
+    node.users.tokens["tok"] = Identity(Principal("User:carl"), (), "token")
+    raw = await node.connect()
+    sent = post(MESSAGES, RECORD, "Authorization: Bearer tok")
+    for _ in range(2):
+        assert status_of(await raw.ask(sent)) == 200
+    node.users.forget()
+    del node.users.tokens["tok"]
+    assert status_of(await raw.ask(sent)) == 200
+    node.clock.advance(REMEMBERED_MS)
+    assert status_of(await raw.ask(sent)) == 401
 
 
 async def test_an_expired_token_is_refused_in_the_lane_too(node: SecuredNode) -> None:
