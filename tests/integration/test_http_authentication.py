@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from penstock.core.security.certificates import PrincipalRules
+from penstock.limits import JWKS_RETRY_MS
 from penstock.settings import Authentication, ClientAuth, OauthSettings, SecuritySettings, TlsSettings
 from penstock.transport.listener import Listener
 from penstock.transport.tls import ServerTls
@@ -42,6 +43,8 @@ class SecuredNode(HttpNode):
             return self.provider.key_set()
 
         authenticator.tokens.fetch = fetch
+        # The start has just tried, without this source.
+        self.clock.advance(JWKS_RETRY_MS)
         await authenticator.tokens.load()
         await authenticator.users.create("anna", await authenticator.hashed(PASSWORD), self.clock.now_ms())
         await authenticator.users.create("robot", {}, self.clock.now_ms())
@@ -197,7 +200,7 @@ class EncryptedNode(SecuredNode):
         )
         self.tls = ServerTls(settings, PrincipalRules("DEFAULT").name_of_certificate)
 
-    def listener(self) -> Listener:
+    def http_listener(self) -> Listener:
         return encrypted("http", self.tls)
 
 

@@ -26,7 +26,7 @@ class HttpNode(KafkaNode):
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        listener = self.listener()
+        listener = self.http_listener()
         self.port: int = listener.address.port
         self.before_http()
         self.http = HttpGateway(self.broker, self.flusher.turn, self.settings.http, lambda: True, bounds=self._bounds)
@@ -39,7 +39,7 @@ class HttpNode(KafkaNode):
     def before_http(self) -> None:
         """What a test changes in the broker first."""
 
-    def listener(self) -> Listener:
+    def http_listener(self) -> Listener:
         """Where the gateway listens."""
         return plain("http")
 
