@@ -96,6 +96,7 @@ class Reason(Enum):
     AUTHENTICATION_FAILED = "authentication failed"
     UNKNOWN_USER = "unknown user"
     USER_ALREADY_EXISTS = "the user already exists"
+    UNKNOWN_API_KEY = "unknown API key"
     QUOTA_EXCEEDED = "over the quota"
 
     # Failures outside the request.

@@ -15,6 +15,7 @@ from uuid import UUID
 from penstock import __version__
 from penstock.address import Address
 from penstock.core.broker import Broker
+from penstock.core.security.first_admin import ADMIN, make_first_admin, require_a_way_in
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.gateway import KafkaGateway
 from penstock.gateways.tcp.gateway import TcpGateway
@@ -22,13 +23,15 @@ from penstock.listeners import PEER, Listeners
 from penstock.log.manager import LogManager
 from penstock.metadata.sqlite import SqliteStore
 from penstock.observe import logs as log_lines
-from penstock.runtime.clock import SystemClock, SystemEntropy, within_ms
+from penstock.runtime.clock import SystemClock, SystemEntropy, pause_ms, within_ms
 from penstock.runtime.data_dir import DataDir, DataDirError, NodeFile, NotThisNodesError
 from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
+from penstock.runtime.jwks import key_source
 from penstock.runtime.loop import new_event_loop
 from penstock.runtime.memory import keep_freed_memory
+from penstock.runtime.secret_file import read_secret
 from penstock.settings import Authentication, LogFormat, Settings
 from penstock.transport.acceptor import Reception
 
@@ -128,12 +131,15 @@ class Server:
         broker.off_loop = _off_loop
         broker.within = within_ms
         broker.http = self.addresses["http"]
+        broker.authenticator.attempts.pause = pause_ms
+        broker.authenticator.tokens.fetch = key_source(settings.oauth)
         broker.meters.connections_failed = reception.failures
         broker.meters.is_insecure = self.listeners.exposure.is_insecure
         commit.on_synced = broker.meters.synced
         await asyncio.to_thread(manager.open_all)
         stack.callback(manager.close)
         await broker.start()
+        await self._secure(broker)
         stack.push_async_callback(commit.drain)
         stack.callback(broker.close)
         housekeeping = Housekeeping(broker, commit)
@@ -156,6 +162,15 @@ class Server:
             stack.push_async_callback(cluster_node.hand_over)
         self._follow_certificates()
         self._ready = True
+
+    async def _secure(self, broker: Broker) -> None:
+        """With authentication, there must be a way in before anything listens."""
+        authenticator, security = broker.authenticator, self.settings.security
+        if authenticator.is_required and security.admin_password_file and not len(authenticator.users):
+            password = read_secret(security.admin_password_file)
+            if await make_first_admin(authenticator, password, broker.clock.now_ms()):
+                logger.info("created the user %s with the password in %s", ADMIN, security.admin_password_file)
+        require_a_way_in(authenticator, self.settings)
 
     def _open_listeners(self) -> Reception:
         settings = self.settings

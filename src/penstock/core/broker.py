@@ -32,6 +32,7 @@ from penstock.core.publish import Publisher
 from penstock.core.queues.queues import Queues
 from penstock.core.quotas.quotas import Quotas
 from penstock.core.security.access import Access, super_users_in
+from penstock.core.security.authenticator import Authenticator
 from penstock.core.security.rules import AccessRules
 from penstock.core.sinks.sinks import Sinks
 from penstock.core.topics.names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
@@ -95,6 +96,10 @@ class Broker:
         """The rights of callers."""
         self.access_rules: Final = AccessRules(store, self.access.use, report)
         """Access rules and roles; not loaded while authentication is off."""
+        self.authenticator: Final = self._authenticator(store, report)
+        """Who is calling."""
+        self.access.is_super = self.authenticator.is_admin
+        self.authenticator.on_changed.append(lambda: self.access.forget())  # noqa: PLW0108  tests replace it
         self.publisher: Final = Publisher(self, flusher)
         self.background: Background = _run_to_the_end
         """Starts a coroutine in the background; the runtime makes it a task."""
@@ -143,6 +148,19 @@ class Broker:
         self.peers: Peers = LocalPeers(self)
         """Sends batches to the leaders of partitions. Replaced in a cluster with other nodes."""
 
+    def _authenticator(self, store: MetadataStore, report: Report) -> Authenticator:
+        return Authenticator(
+            self.settings,
+            store,
+            self.clock,
+            self.entropy,
+            self.meters,
+            # The runtime replaces both.
+            background=lambda work: self.background(work),  # noqa: PLW0108
+            off_loop=lambda work, done: self.off_loop(work, done),  # noqa: PLW0108
+            report=report,
+        )
+
     @property
     def families(self) -> tuple[Family[Shard], ...]:
         """All replicated state, in the order in which it is loaded."""
@@ -150,6 +168,7 @@ class Broker:
 
     async def start(self) -> None:
         """Load the agreed state, and recover from a crash. A broker that is alone leads and serves everything when this returns."""
+        await self.authenticator.load()
         await self.configs.load()
         self._configs_changed()
         self.configs.on_changed.append(self._configs_changed)

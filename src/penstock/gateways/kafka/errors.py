@@ -11,6 +11,10 @@ from penstock.types import Gateway
 
 LOG_DIR_NOT_FOUND: Final = 57
 MISMATCHED_ENDPOINT_TYPE: Final = 114
+UNSUPPORTED_SASL_MECHANISM: Final = 33
+ILLEGAL_SASL_STATE: Final = 34
+DUPLICATE_RESOURCE: Final = 92
+UNACCEPTABLE_CREDENTIAL: Final = 93
 """Errors that exist only in Kafka's protocol."""
 
 CODES: Final[dict[Reason, int]] = {
@@ -87,6 +91,7 @@ CODES: Final[dict[Reason, int]] = {
     Reason.BACKLOG_FULL: 89,  # THROTTLING_QUOTA_EXCEEDED
     Reason.QUOTA_EXCEEDED: 89,  # THROTTLING_QUOTA_EXCEEDED
     Reason.UNKNOWN_USER: 91,  # RESOURCE_NOT_FOUND
+    Reason.UNKNOWN_API_KEY: 91,  # RESOURCE_NOT_FOUND
     Reason.USER_ALREADY_EXISTS: 92,  # DUPLICATE_RESOURCE
     Reason.UNKNOWN_TOPIC_ID: 100,
     Reason.UNKNOWN_NODE: 102,  # BROKER_ID_NOT_REGISTERED

@@ -31,6 +31,7 @@ NAMED_OTHERWISE = {
     Reason.AUTHENTICATION_FAILED: "sasl_authentication_failed",
     Reason.UNKNOWN_USER: "resource_not_found",
     Reason.USER_ALREADY_EXISTS: "duplicate_resource",
+    Reason.UNKNOWN_API_KEY: "resource_not_found",
 }
 
 
