@@ -18,7 +18,18 @@ from penstock.gateways.http.server.answers import REQUEST_ID, given_request_id
 from penstock.gateways.http.server.errors import Refusal, error_answer, failure_answer, is_v1
 from penstock.gateways.http.server.routing import RawAnswer
 from penstock.gateways.http.tarantoolmq import consumers, members, messages, tail, topics
-from penstock.gateways.http.v1 import cluster, consume, dead_letters, groups, leases, produce, queues, sinks, status
+from penstock.gateways.http.v1 import (
+    access,
+    cluster,
+    consume,
+    dead_letters,
+    groups,
+    leases,
+    produce,
+    queues,
+    sinks,
+    status,
+)
 from penstock.gateways.http.v1 import topics as v1_topics
 from penstock.observe import logs as log_lines
 
@@ -44,6 +55,7 @@ RESOURCES: Final = (
     dead_letters,
     groups,
     sinks,
+    access,
     cluster,
     status,
 )
