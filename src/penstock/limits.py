@@ -21,6 +21,21 @@ CONNECTION_IDLE_MS_MAX = 10 * 60 * 1000
 CONNECTION_ENDED_MS_MAX = 30 * 1000
 """How long the connection of a client that has closed its side stays open while no response becomes ready: the client may still
 read, or be gone, which cannot be distinguished."""
+ACCEPT_BACKLOG = 1024
+"""Connections that wait in the kernel to be accepted."""
+ACCEPTS_PER_TURN = 64
+"""Connections of one listener that are accepted before the event loop serves others."""
+STRANGERS_MAX = 1000
+"""Connections of all listeners in the TLS handshake or before the login; the oldest makes room for the next. With uvloop, each takes some
+25 KiB from its first byte on."""
+STRANGERS_PER_ADDRESS_MAX = 50
+"""The same for one address, so that one client cannot take the places of others."""
+HANDSHAKE_RATE_MAX = 1000
+"""TLS handshakes per second: one takes half a millisecond, so this is half a core. More connections wait in the kernel."""
+HANDSHAKE_MS_MAX = 10_000
+"""A client with a working network needs three round trips."""
+TLS_SHUTDOWN_MS_MAX = 2000
+"""How long a closed connection waits for the client's goodbye."""
 CONNECTION_PENDING_REQUESTS_MAX = 1024
 """Unanswered requests of one connection; reading pauses above it."""
 CONNECTION_PENDING_OUTPUT_BYTES_MAX = 64 * MIB
@@ -159,6 +174,20 @@ ROLE_MEMBERS_MAX = 1_000
 """All members of a role are one value of the metadata store."""
 ACCESS_DECISIONS_MAX = 20_000
 """Decisions about access that are remembered until the rules change, some hundred bytes each; above it, all are forgotten."""
+QUOTAS_MAX = 10_000
+"""Users, client ids and addresses with quotas of their own: all of them are in memory on every node."""
+QUOTA_NAME_CHARS_MAX = 480
+"""Of one name, percent-encoded: the key of a user with a client id must fit into METADATA_KEY_BYTES_MAX."""
+QUOTA_ENTITIES_MAX = 20_000
+"""Entities that are measured at a time, about a kilobyte each. Above it, new ones share one allowance."""
+CLIENT_ID_CHARS_MAX = 249
+"""Of a client id in quotas, metrics and the audit log: Kafka's clients may send 32 KiB."""
+THROTTLE_MS_MAX = 10 * 60 * 1000
+"""The longest time for which a connection is not read because of a quota. After it, the client is measured again."""
+REQUEST_THROTTLE_MS_MAX = 1000
+"""The same for request_percentage (as Kafka)."""
+QUOTA_DEBT_MS_MAX = 30 * 1000
+"""How far a client may be over a byte quota through an API that cannot report a throttle time: as long as clients wait by default."""
 
 HTTP_BODY_BYTES_MAX = 32 * MIB
 HTTP_CONNECTIONS_MAX = 1_000
@@ -175,6 +204,15 @@ TCP_FETCH_RECORDS_MAX = 10_000
 TCP_FETCH_BYTES_MAX = 2 * MIB
 """Keys and values in one response, before JSON makes them longer."""
 
+MASTER_KEYS_MAX = 64
+"""The current master key and older ones that may still be needed."""
+MASTER_KEY_FILE_BYTES_MAX = 64 * KIB
+"""So that a wrong path is not read into memory."""
+KEYRING_KEYS_MAX = 10_000
+"""One more with each rotation; some 60 bytes each."""
+ENCRYPTED_FILES_REMEMBERED_MAX = 20_000
+"""Segments whose keys are kept after they are closed, some kilobytes each. A segment that is forgotten is read from disk again."""
+
 OPEN_SEGMENTS_MAX = 400
 """Open files of all logs: well below the usual process limit of 1024, which connections need too."""
 
@@ -188,5 +226,6 @@ assert FETCH_BYTES_MAX < REQUEST_BYTES_MAX
 assert FETCH_SESSION_PARTITIONS_MAX <= FETCH_SESSIONS_PARTITIONS_MAX
 assert GROUP_METADATA_BYTES_MAX <= GROUP_STATE_BYTES_MAX
 assert 2 * GROUP_STATE_BYTES_MAX < REQUEST_BYTES_MAX
+assert 2 * QUOTA_NAME_CHARS_MAX + 40 < METADATA_KEY_BYTES_MAX
 assert GRPC_BATCH_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX <= REQUEST_BYTES_MAX
 assert TOPICS_MAX + PARTITIONS_MAX <= REQUEST_ELEMENTS_MAX <= RESPONSE_ELEMENTS_MAX

@@ -54,6 +54,10 @@ class File(Protocol):
         """The size now, in bytes."""
         ...
 
+    def seal(self) -> bool:
+        """Nothing is written any more. Whether the next sync has something to write for that, which protects the content."""
+        ...
+
     def close(self) -> None:
         """Close the descriptor; closing twice is harmless."""
         ...
@@ -118,6 +122,23 @@ class Disk(Protocol):
 
     def free_bytes(self, path: str) -> int:
         """Space left for this process on the file system of ``path``."""
+        ...
+
+
+class Keys(Protocol):
+    """Master keys, which wrap other keys: in memory, or in a key service. Calls may block; errors are ``PenstockError``."""
+
+    @property
+    def current(self) -> str:
+        """The id of the key that wraps."""
+        ...
+
+    def wrap(self, key: bytes, context: bytes) -> bytes:
+        """Encrypt a key of 32 bytes with the current master key."""
+        ...
+
+    def unwrap(self, key_id: str, wrapped: bytes, context: bytes) -> bytes:
+        """The key again. KeyError with a text if this master key is not here; WrongKeyError if ``wrapped`` was changed."""
         ...
 
 

@@ -7,7 +7,6 @@ import logging
 import os
 import resource
 import signal
-import socket
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Final
@@ -19,30 +18,31 @@ from penstock.core.broker import Broker
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.gateway import KafkaGateway
 from penstock.gateways.tcp.gateway import TcpGateway
+from penstock.listeners import PEER, Listeners
 from penstock.log.manager import LogManager
 from penstock.metadata.sqlite import SqliteStore
 from penstock.observe import logs as log_lines
 from penstock.runtime.clock import SystemClock, SystemEntropy, within_ms
-from penstock.runtime.data_dir import DataDir, DataDirError, NotThisNodesError
+from penstock.runtime.data_dir import DataDir, DataDirError, NodeFile, NotThisNodesError
 from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
 from penstock.runtime.loop import new_event_loop
 from penstock.runtime.memory import keep_freed_memory
-from penstock.settings import LogFormat, Settings
-from penstock.transport.listening import address_of, bind
+from penstock.settings import Authentication, LogFormat, Settings
+from penstock.transport.acceptor import Reception
 
 if TYPE_CHECKING:
     from penstock.cluster.node import NodeRunner
     from penstock.cluster.opening import OpenedNode
-    from penstock.gateways.grpc.gateway import GrpcGateway
     from penstock.metadata.port import MetadataStore
+    from penstock.ports import Disk, Keys
+    from penstock.runtime.reloading import Reloading
 
 logger = logging.getLogger("penstock.server")
 
-LISTENERS: Final = ("kafka", "http", "tcp", "grpc")
-PEER: Final = "peer"
-"""The listener for other nodes of a cluster."""
+ENCRYPTION_KEY: Final = "PENSTOCK_ENCRYPTION_KEY"
+KEYRING: Final = "encryption.json"
 STOP_GRACE_SECONDS: Final = 5.0
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -62,12 +62,13 @@ class Server:
 
     def __init__(self, settings: Settings) -> None:
         self.settings: Final = settings
-        self.addresses: dict[str, Address | None] = dict.fromkeys(LISTENERS)
+        self.listeners: Final = Listeners(settings)
         self._ready = False
         self._problem: Callable[[], str | None] = lambda: None
         """Returns why the metadata store cannot be reached, or None."""
         self.on_failed: Callable[[str], None] = lambda _why: None
         """Called with the reason when a node of a cluster should stop and let others take over. Set it before ``start``."""
+        self._reloading: Reloading | None = None
         self._background: set[asyncio.Task[object]] = set()
         self._stack = contextlib.AsyncExitStack()
 
@@ -91,13 +92,14 @@ class Server:
                 "A node of a cluster needs a peer listener: specify --peer HOST:PORT instead of off", is_usage=True
             )
         # First, because without its ports a broker must not change the data directory.
-        sockets = {name: self._bind(name) for name in self._names}
-        grpc = self._bind_grpc()
-        listeners = {} if self._is_alone else self._advertised()
+        reception = self._open_listeners()
+        advertised = {} if self._is_alone else self._advertised()
         data_dir = DataDir(settings.server.data_dir)
         data_dir.own()
         stack.callback(data_dir.release)
         node = data_dir.identify(disk, entropy, settings.server.node_id, cluster=settings.cluster.name)
+        keys = self._keys()
+        node, log_disk = self._log_disk(disk, data_dir, node, keys)
         opened: OpenedNode | None = None
         if self._is_alone:
             data_dir.stay_alone(node)
@@ -108,9 +110,10 @@ class Server:
             opened = await open_cluster(settings.cluster, data_dir, node, disk, clock, entropy)
             store, node = opened.store, opened.node
         stack.push_async_callback(store.close)
+        store = await self._sealed(store, keys)
         commit = GroupCommit(loop, settings.log.flush, settings.log.sync_threads)
         stack.callback(commit.close)
-        manager = LogManager(disk, data_dir.path, clock, _report)
+        manager = LogManager(log_disk, data_dir.path, clock, _report)
         broker = Broker(
             settings,
             cluster_id=node.cluster_id,
@@ -125,6 +128,8 @@ class Server:
         broker.off_loop = _off_loop
         broker.within = within_ms
         broker.http = self.addresses["http"]
+        broker.meters.connections_failed = reception.failures
+        broker.meters.is_insecure = self.listeners.exposure.is_insecure
         commit.on_synced = broker.meters.synced
         await asyncio.to_thread(manager.open_all)
         stack.callback(manager.close)
@@ -136,35 +141,79 @@ class Server:
         stack.push_async_callback(housekeeping.stop)
         cluster_node: NodeRunner | None = None
         if opened is not None:
-            cluster_node = self._cluster_node(broker, commit, opened, listeners)
+            cluster_node = self._cluster_node(broker, commit, opened, advertised)
             broker.cluster.replicas.on_failed.append(self.on_failed)
             registration = cluster_node.registration
             self._problem = lambda: registration.problem
             stack.push_async_callback(cluster_node.stop)
-            listener = sockets[PEER]
-            assert listener is not None
-            await cluster_node.start(listener)
-        await self._listen(broker, commit, sockets)
-        if grpc is not None:
+            await cluster_node.start(self.listeners.open[PEER])
+        await self._listen(broker, commit)
+        if (grpc := self.listeners.grpc) is not None:
             await grpc.start(broker)
             stack.push_async_callback(grpc.stop, STOP_GRACE_SECONDS)
         if cluster_node is not None:
             # Called first at the stop, while everything is still served.
             stack.push_async_callback(cluster_node.hand_over)
+        self._follow_certificates()
         self._ready = True
+
+    def _open_listeners(self) -> Reception:
+        settings = self.settings
+        is_required = settings.security.authentication is Authentication.REQUIRED
+        reception = Reception(settings.limits, until_authenticated=is_required)
+        self.listeners.bind(reception, self._stack, STOP_GRACE_SECONDS)
+        for warning in self.listeners.exposure.warnings:
+            logger.warning("%s", warning)
+        return reception
+
+    def _follow_certificates(self) -> None:
+        if not self.listeners.tls:
+            return
+        from penstock.runtime.reloading import Reloading
+
+        self._reloading = Reloading(self.listeners.tls)
+        self._reloading.start()
+        self._stack.push_async_callback(self._reloading.stop)
 
     @property
     def _is_alone(self) -> bool:
         return not self.settings.cluster.name
 
     @property
-    def _names(self) -> tuple[str, ...]:
-        return ("kafka", "http", "tcp") if self._is_alone else ("kafka", "http", "tcp", PEER)
+    def addresses(self) -> dict[str, Address | None]:
+        """The real address of each listener by its name; None if it is off."""
+        return self.listeners.addresses
+
+    def _keys(self) -> "Keys | None":
+        """The master keys, if data is to be encrypted."""
+        key_file = self.settings.encryption.key_file
+        if not key_file and not os.environ.get(ENCRYPTION_KEY):
+            return None
+        from penstock.encryption.keys import load_keys
+
+        return load_keys(key_file, os.environ)
+
+    def _log_disk(
+        self, disk: RealDisk, data_dir: DataDir, node: NodeFile, keys: "Keys | None"
+    ) -> "tuple[NodeFile, Disk]":
+        """The disk of the logs. INVALID_CONFIG if it is encrypted, and the key is missing or wrong."""
+        if keys is None and not node.encrypted and not disk.exists(f"{data_dir.path}/{KEYRING}"):
+            return node, disk
+        from penstock.encryption.directory import prepare
+
+        encrypted = prepare(disk, data_dir.path, keys, _report, was_encrypted=node.encrypted)
+        return (node, disk) if encrypted is None else (data_dir.note_encrypted(disk, node), encrypted)
+
+    async def _sealed(self, store: "MetadataStore", keys: "Keys | None") -> "MetadataStore":
+        """The store with its secrets sealed, if there is a key."""
+        from penstock.encryption.store import SealedStore
+
+        return await SealedStore.open(store, keys, _report)
 
     def _advertised(self) -> dict[str, Address]:
         from penstock.cluster.opening import advertised
 
-        return advertised(self.addresses, self.settings.cluster.advertise, self.settings.listeners.advertised_kafka)
+        return advertised(self.addresses, self.settings.cluster.advertise, self.listeners.chosen)
 
     def _cluster_node(
         self, broker: Broker, commit: GroupCommit, opened: "OpenedNode", listeners: Mapping[str, Address]
@@ -186,49 +235,27 @@ class Server:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    def _bind(self, name: str) -> socket.socket | None:
-        wanted: Address | None = getattr(self.settings.listeners, name)
-        if wanted is None:
-            return None
-        try:
-            listener = bind(wanted)
-        except OSError as error:
-            raise _cannot_listen(name, wanted, error) from error
-        self._stack.callback(listener.close)
-        self.addresses[name] = address_of(listener)
-        return listener
-
-    def _bind_grpc(self) -> "GrpcGateway | None":
-        wanted = self.settings.listeners.grpc
-        if wanted is None:
-            return None
-        # Importing grpc takes a tenth of a second, so it is imported only if it is used.
-        from penstock.gateways.grpc.gateway import GrpcGateway
-
-        gateway = GrpcGateway(self.settings.grpc, self.settings.limits)
-        # Releases the port if a later step fails; a second stop does nothing.
-        self._stack.push_async_callback(gateway.stop, STOP_GRACE_SECONDS)
-        try:
-            self.addresses["grpc"] = gateway.bind(wanted)
-        except OSError as error:
-            raise _cannot_listen("grpc", wanted, error) from error
-        return gateway
-
-    async def _listen(self, broker: Broker, commit: GroupCommit, sockets: Mapping[str, socket.socket | None]) -> None:
-        if (listener := sockets["kafka"]) is not None:
+    async def _listen(self, broker: Broker, commit: GroupCommit) -> None:
+        if kafka_listeners := list(self.listeners.kafka):
             kafka = KafkaGateway(broker, commit.turn, self.settings.limits)
-            await kafka.start(listener)
+            for listener in kafka_listeners:
+                await kafka.start(listener)
             self._stack.push_async_callback(kafka.stop, STOP_GRACE_SECONDS)
-        if (listener := sockets["http"]) is not None:
+        if (http_listener := self.listeners.open.get("http")) is not None:
             from penstock.gateways.http.server.gateway import HttpGateway
 
             http = HttpGateway(broker, commit.turn, self.settings.http, lambda: self._ready, self._problem)
-            http.start(listener)
+            await http.start(http_listener)
             self._stack.push_async_callback(http.stop)
-        if (listener := sockets["tcp"]) is not None:
+        if (tcp_listener := self.listeners.open.get("tcp")) is not None:
             tcp = TcpGateway(broker, commit.turn, self.settings.tcp, self.settings.limits)
-            await tcp.start(listener)
+            await tcp.start(tcp_listener)
             self._stack.push_async_callback(tcp.stop, STOP_GRACE_SECONDS)
+
+    def reload(self) -> None:
+        """Read the files of TLS again, soon."""
+        if self._reloading is not None:
+            self._reloading.now()
 
     async def stop(self) -> None:
         """Answer requests that are under way, sync, mark the stop as clean, and unlock the data directory."""
@@ -237,24 +264,12 @@ class Server:
 
     def ready_line(self) -> str:
         """The line that ``penstock serve`` prints once it accepts connections."""
-        names = LISTENERS if self._is_alone else (*LISTENERS, PEER)
-        return "penstock ready " + " ".join(f"{name}={self.addresses[name] or 'off'}" for name in names)
+        return " ".join(("penstock ready", *self.listeners.ready_words()))
 
 
 def _is_usage(error: Exception) -> bool:
     """Whether the settings are wrong, not the environment."""
     return isinstance(error, NotThisNodesError) or getattr(error, "reason", None) is Reason.INVALID_CONFIG
-
-
-def _cannot_listen(name: str, wanted: Address, error: OSError) -> StartError:
-    return StartError(
-        f"cannot listen on {wanted} for {name}: {_words(error)}; specify another address with --{name} HOST:PORT"
-    )
-
-
-def _words(error: OSError) -> str:
-    """The error text of the system, without the prefix of the event loop."""
-    return str(error) if error.errno is None else os.strerror(error.errno).lower()
 
 
 def _off_loop(work: Callable[[], None], done: Callable[[], None]) -> None:
@@ -294,6 +309,8 @@ async def _serve(settings: Settings) -> int:
 
     server.on_failed = failed
     await server.start()
+    if server.listeners.tls:
+        loop.add_signal_handler(signal.SIGHUP, server.reload)
     # The garbage collector need not examine what is loaded by now.
     gc.collect()
     gc.freeze()

@@ -26,8 +26,8 @@ from penstock.runtime.clock import SystemClock, SystemEntropy
 from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
 from penstock.settings import ClusterSettings, GroupSettings, LogSettings, ServerSettings, Settings
-from penstock.transport.listening import address_of, bind
 from penstock.types import Flush
+from tests.support.listeners import plain
 from tests.support.settings import AT_ONCE
 
 SECONDS_MAX = 60.0
@@ -172,14 +172,14 @@ class Cluster:
         broker.background = background
         before(broker)
         await broker.start()
-        listener = bind(Address("127.0.0.1", 0))
+        listener = plain("peer")
         node = NodeRunner(
             broker,
             self.store,
             commit.turn,
             secret=agreed.secret,
             directory=UUID(int=node_id),
-            listeners={"peer": address_of(listener), **await self.listen(node_id, broker, commit)},
+            listeners={"peer": listener.address, **await self.listen(node_id, broker, commit)},
         )
         await node.start(listener)
         running = self.nodes[node_id] = Running(broker, node, commit, logs)

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import re
-import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -12,6 +11,7 @@ import httpx
 
 from penstock.gateways.http.server.gateway import HttpBounds, HttpGateway
 from tests.support.kafka_node import KafkaNode
+from tests.support.listeners import plain
 
 ANSWER_SECONDS_MAX = 20.0
 
@@ -25,21 +25,24 @@ class HttpNode(KafkaNode):
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        listener = socket.create_server(("127.0.0.1", 0))
-        listener.setblocking(False)
-        self.port: int = listener.getsockname()[1]
+        listener = plain("http")
+        self.port: int = listener.address.port
+        self.before_http()
         self.http = HttpGateway(self.broker, self.flusher.turn, self.settings.http, lambda: True, bounds=self._bounds)
-        self.http.start(listener)
+        await self.http.start(listener)
         self._stack.push_async_callback(self.http.stop)
         self.client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=ANSWER_SECONDS_MAX)
         self._stack.push_async_callback(self.client.aclose)
         return self
 
+    def before_http(self) -> None:
+        """What a test changes in the broker first."""
+
     async def connect(self) -> "RawHttp":
         """A connection of which the test sees every byte."""
         raw = RawHttp(*await asyncio.open_connection("127.0.0.1", self.port))
         # A test that fails leaves nothing open.
-        self._stack.callback(raw.writer.transport.abort)
+        self._stack.callback(raw.abort)
         return raw
 
     @property
@@ -85,6 +88,9 @@ class RawHttp:
             except ConnectionError:
                 return b""
 
+    def abort(self) -> None:
+        self.writer.transport.abort()
+
     async def close(self) -> None:
         self.writer.close()
         with contextlib.suppress(ConnectionError):
@@ -93,7 +99,7 @@ class RawHttp:
 
 def request(method: str, path: str, body: bytes = b"", headers: Sequence[str] = (), *, length: bool = True) -> bytes:
     """A request as bytes."""
-    lines = [f"{method} {path} HTTP/1.1", "Host: test", *headers]
+    lines = [f"{method} {path} HTTP/1.1", "Host: 127.0.0.1", *headers]
     if length and method == "POST":
         lines.append(f"Content-Length: {len(body)}")
     return "\r\n".join([*lines, "", ""]).encode() + body

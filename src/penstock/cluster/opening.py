@@ -84,15 +84,15 @@ async def _connect(cluster: str, addresses: list[Address], tls: Tls | None) -> E
 
 
 def advertised(
-    bound: Mapping[str, Address | None], advertise: str, advertised_kafka: Address | None
+    bound: Mapping[str, Address | None], advertise: str, chosen: Mapping[str, Address]
 ) -> dict[str, Address]:
-    """The addresses at which other nodes reach this one. INVALID_CONFIG if they cannot."""
+    """The addresses at which other nodes and clients reach this one; ``chosen`` has those that are configured. INVALID_CONFIG if they cannot."""
     found: dict[str, Address] = {}
     for name, address in bound.items():
         if address is None:
             continue
-        if name == "kafka" and advertised_kafka is not None:
-            found[name] = advertised_kafka
+        if name in chosen:
+            found[name] = chosen[name]
             continue
         host = advertise or address.host
         if host in _ANY_HOST:

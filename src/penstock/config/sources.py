@@ -12,7 +12,13 @@ from typing import NamedTuple
 from penstock.settings import SettingSource, SourceKind
 
 ENVIRONMENT_PREFIX = "PENSTOCK__"
-_FLAGS = {"cluster.name": "--cluster"}
+_FLAGS = {
+    "cluster.name": "--cluster",
+    "tls.cert_file": "--tls-cert",
+    "tls.key_file": "--tls-key",
+    "tls.ca_file": "--tls-ca",
+    "tls.client_auth": "--tls-client-auth",
+}
 """Flags with another name than their key."""
 
 
@@ -54,7 +60,10 @@ def read_toml(path: Path) -> Layer:
 
 
 def read_environment(environment: Mapping[str, str]) -> Layer:
-    """``PENSTOCK__LOG__FLUSH`` as ``log.flush``. A topic config's dots are underscores: ``...__RETENTION_MS``."""
+    """``PENSTOCK__LOG__FLUSH`` as ``log.flush``, ``PENSTOCK__TLS__HTTP__ENABLED`` as ``tls.http.enabled``.
+
+    A topic config's dots are underscores: ``...__RETENTION_MS``.
+    """
     layer: Layer = {}
     for name in sorted(environment):
         if not name.startswith(ENVIRONMENT_PREFIX):
@@ -62,6 +71,8 @@ def read_environment(environment: Mapping[str, str]) -> Layer:
         section, _, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().partition("__")
         if section == "topic_defaults":
             key = key.replace("_", ".")
+        else:
+            key = key.replace("__", ".")
         layer[f"{section}.{key}" if key else section] = Found(
             environment[name], SettingSource(SourceKind.ENVIRONMENT, name)
         )

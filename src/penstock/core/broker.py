@@ -30,6 +30,7 @@ from penstock.core.partitions.settling import Settling
 from penstock.core.partitions.tiering import Tiering
 from penstock.core.publish import Publisher
 from penstock.core.queues.queues import Queues
+from penstock.core.quotas.quotas import Quotas
 from penstock.core.security.access import Access, super_users_in
 from penstock.core.security.rules import AccessRules
 from penstock.core.sinks.sinks import Sinks
@@ -80,10 +81,11 @@ class Broker:
         self.cluster_id: Final = cluster_id
         self.is_alone: Final = not settings.cluster.name
         """Whether this is the only node of its cluster, so that it need not register to lead."""
-        self.advertised: Final = settings.listeners.advertised_kafka
         self.topics: Final = Topics(store, clock, entropy, settings)
         self.configs: Final = DynamicConfigs(store, self.node_id, settings.topic_configs)
         """Configs of brokers and groups that can change at any time."""
+        self.quotas: Final = Quotas(store, clock, self.meters)
+        """What clients may use, and what they have used."""
         self.topics_version = 0
         """Incremented with every change of a topic: gateways cache facts about topics for one version."""
         self.producer_ids: Final = ProducerIds(store)
@@ -153,6 +155,7 @@ class Broker:
         self.configs.on_changed.append(self._configs_changed)
         if not self.access.allows_all:
             await self.access_rules.load()
+        await self.quotas.load()
         await self.topics.load()
         for topic in self.topics:
             self._names[topic.topic_id.bytes] = topic.name

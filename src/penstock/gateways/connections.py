@@ -6,10 +6,8 @@ anything. A connection sends once at the end of the event loop's turn, and reads
 
 import asyncio
 import logging
-import socket
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Final, Generic, TypeVar, cast
 
 from penstock.core.broker import Broker
@@ -18,10 +16,10 @@ from penstock.core.security.access import ANONYMOUS, Caller
 from penstock.limits import CONNECTION_ENDED_MS_MAX
 from penstock.ports import EndOfTurn
 from penstock.settings import LimitSettings
+from penstock.transport.handshakes import NO_NAME, Failure
+from penstock.transport.listener import Accepting, Arrival, Door, Listener
 from penstock.types import Gateway
 
-BACKLOG: Final = 1024
-"""Connections that wait to be accepted."""
 SWEEP_MS: Final = 1000
 """The interval between two checks of all connections."""
 
@@ -29,8 +27,14 @@ SWEEP_MS: Final = 1000
 class ClientConnection(ABC):
     """One client, and whether it is idle or slow."""
 
-    def __init__(self, kind: Gateway, turn: EndOfTurn, monotonic_ms: int) -> None:
-        self.caller = Caller(ANONYMOUS, kind)
+    def __init__(self, kind: Gateway, turn: EndOfTurn, monotonic_ms: int, arrival: Arrival) -> None:
+        self.arrival: Final = arrival
+        self.listener: Final = arrival.listener
+        self.certificate: str | None = None
+        """The name that the rules make of the client's certificate, if it presented one."""
+        self.nameless: str | None = None
+        """Why there is no name for the certificate that the client presented."""
+        self.caller = Caller(ANONYMOUS, kind, listener=arrival.listener.name)
         self._turn = turn
         self._transport: asyncio.Transport | None = None
         self._last_active_ms = monotonic_ms
@@ -45,6 +49,8 @@ class ClientConnection(ABC):
         """Since when a client that has closed its side has been waiting for an answer, as of the last check."""
         self._paused = False
         """Whether reading is paused."""
+        self._muted: asyncio.TimerHandle | None = None
+        """Until when no request is taken, because the client is over a quota."""
 
     def _open(self, transport: asyncio.BaseTransport, output_bytes_max: int) -> asyncio.Transport:
         """A client has connected. ``output_bytes_max`` is the limit of unread answers."""
@@ -53,6 +59,12 @@ class ClientConnection(ABC):
         peer = opened.get_extra_info("peername")
         self.caller = self.caller._replace(client=peer[0] if peer else "")
         opened.set_write_buffer_limits(high=output_bytes_max)
+        self.arrival.on_crowded = self.abort
+        if self.listener.tls is not None:
+            try:
+                self.certificate = self.listener.tls.certificate_name(opened)
+            except ValueError as error:
+                self.nameless = str(error)
         return opened
 
     def ready(self) -> None:
@@ -65,6 +77,29 @@ class ClientConnection(ABC):
     @abstractmethod
     def _send(self) -> None:
         """Send what is ready, and reset ``_sending``."""
+
+    def mute(self, delay_ms: int, loop: asyncio.AbstractEventLoop) -> None:
+        """Take no request for this time. What is under way is answered."""
+        until = loop.time() + delay_ms / 1000
+        if self._muted is not None:
+            until = max(until, self._muted.when())
+            self._muted.cancel()
+        self._muted = loop.call_at(until, self.unmute)
+
+    def unmute(self) -> None:
+        """The time is over: take requests again."""
+        self._muted = None
+        self._go_on()
+
+    def _forget_mute(self) -> None:
+        """The connection is closed."""
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
+
+    @abstractmethod
+    def _go_on(self) -> None:
+        """Take requests again."""
 
     def _pause_reading(self, pause: bool) -> None:
         """Pause or resume reading."""
@@ -127,21 +162,22 @@ class ConnectionGateway(Generic[Connection]):
         # In the order of arrival, so that checks always have the same order.
         self._connections: dict[Connection, None] = {}
         self._stopping = False
-        self._server: asyncio.Server | None = None
+        self._doors: list[Accepting] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._drained: Final = asyncio.Event()
         broker.meters.connections[kind.value] = lambda: len(self._connections)
 
-    async def _listen(self, listener: socket.socket, connect: Callable[[], asyncio.BaseProtocol]) -> None:
-        """Listen on a bound socket, which the gateway owns from now on."""
-        self._server = await self.loop.create_server(connect, sock=listener, backlog=BACKLOG)
-        self._sweep = self.loop.call_later(SWEEP_MS / 1000, self._look_after)
+    async def _listen(self, listener: Listener, door: Door) -> None:
+        """Accept the connections of a listener. A gateway can have several."""
+        self._doors.append(await listener.serve(door))
+        if self._sweep is None:
+            self._sweep = self.loop.call_later(SWEEP_MS / 1000, self._look_after)
 
     def _close(self) -> None:
         """Stop accepting, and close each connection once everything begun is answered."""
         self._stopping = True
-        if self._server is not None:
-            self._server.close()
+        for door in self._doors:
+            door.close()
         if self._sweep is not None:
             self._sweep.cancel()
         for connection in list(self._connections):
@@ -166,6 +202,9 @@ class ConnectionGateway(Generic[Connection]):
         """Admit a new connection, or return why it is refused."""
         if self._stopping:
             return "The broker is stopping; connect again in a moment"
+        if connection.nameless is not None:
+            connection.arrival.failed(Failure(NO_NAME, connection.nameless))
+            return connection.nameless
         count = len(self._connections)
         set_max = self.broker.configs.number(CONNECTIONS)
         if count >= (self.limits.connections_max if set_max is None else set_max):
@@ -179,6 +218,7 @@ class ConnectionGateway(Generic[Connection]):
 
     def forget(self, connection: Connection) -> None:
         """A connection is closed."""
+        connection.arrival.known()
         self._connections.pop(connection, None)
         if not self._connections:
             self._drained.set()

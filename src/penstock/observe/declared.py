@@ -81,6 +81,16 @@ METRICS: Final = (
         ("topic", "group", "partition"),
     ),
     _counter("dlq_messages_total", "Records that became dead letters of the topic.", ("topic", "reason")),
+    _counter(
+        "penstock_quota_throttled_ms_total",
+        "Milliseconds for which clients were slowed down because they exceeded a quota.",
+        ("quota", "user", "client_id"),
+    ),
+    _counter(
+        "penstock_quota_refused_total",
+        "Requests refused because their client exceeded a quota.",
+        ("quota",),
+    ),
     _counter("produce_rejected_total", "Produce requests refused because the backlog is too large.", ("reason",)),
     _counter("message_acks_total", "Records acked by a worker.", _BY_QUEUE),
     _counter(
@@ -143,6 +153,14 @@ METRICS: Final = (
     _counter("penstock_request_errors_total", "Requests refused.", ("gateway", "reason")),
     _gauge("penstock_connections", "Open connections.", ("gateway",)),
     _counter("penstock_connections_refused_total", "Connections refused by a limit.", ("gateway",)),
+    _counter(
+        "penstock_connections_failed_total",
+        "Connections that failed before the first request, such as TLS handshakes.",
+        ("listener", "reason"),
+    ),
+    _gauge(
+        "penstock_insecure", "1 if clients on other machines need not authenticate, because security.insecure is set."
+    ),
     *CLUSTER_METRICS,
     # The disk and the node.
     _histogram("penstock_sync_seconds", "Time to sync a log to the disk."),

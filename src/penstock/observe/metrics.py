@@ -285,6 +285,8 @@ class BrokerCollector(Collector):
         yield self._simple("penstock_queue_records", by_state.items())
         for name, counts in (
             ("dlq_messages_total", meters.dead_letters),
+            ("penstock_quota_throttled_ms_total", meters.throttled_ms),
+            ("penstock_quota_refused_total", meters.quota_refused),
             ("produce_rejected_total", meters.produce_rejected),
             ("message_acks_total", meters.acks),
             ("message_nacks_total", meters.nacks),
@@ -310,6 +312,7 @@ class BrokerCollector(Collector):
         yield self._counts("penstock_request_errors_total", meters.request_errors)
         yield self._simple("penstock_connections", (((name,), count()) for name, count in meters.connections.items()))
         yield self._counts("penstock_connections_refused_total", meters.connections_refused)
+        yield self._counts("penstock_connections_failed_total", meters.connections_failed)
 
     def _cluster(self) -> Iterator[Family | None]:
         for found in numbers_of(self._broker, STEP, is_reachable=self._problem() is None):
@@ -318,6 +321,7 @@ class BrokerCollector(Collector):
     def _node(self) -> Iterator[Family]:
         broker = self._broker
         yield self._histogram("penstock_sync_seconds", [((), broker.meters.sync_seconds)])
+        yield self._simple("penstock_insecure", [((), int(broker.meters.is_insecure))])
         yield self._simple("penstock_sync_errors_total", [((), broker.meters.sync_errors)])
         with contextlib.suppress(OSError):
             yield self._simple("penstock_disk_free_bytes", [((), shutil.disk_usage(broker.logs.data_dir).free)])

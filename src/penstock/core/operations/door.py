@@ -16,6 +16,7 @@ from penstock.core.operations import (  # noqa: F401  each declares its handlers
     dead_letters,
     groups,
     queues,
+    quotas,
     records,
     sinks,
     topics,

@@ -10,6 +10,8 @@ from urllib.parse import unquote
 from penstock.core.broker import Broker
 from penstock.core.security.access import ANONYMOUS, Caller
 from penstock.errors import PenstockError, Reason
+from penstock.gateways.grpc.tls import certificate_name
+from penstock.transport.listener import Listener
 from penstock.types import Gateway
 
 
@@ -31,8 +33,9 @@ class UndecodableRequest(NamedTuple):
 class Serving:
     """The calls under way, and what they share."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, listener: Listener) -> None:
         self.broker: Final = broker
+        self.listener: Final = listener
         self.loop: Final = asyncio.get_running_loop()
         self.stopping = False
         self._calls = 0
@@ -104,10 +107,23 @@ def host_of(peer: str) -> str:
 class GrpcCall:
     """One call."""
 
-    __slots__ = ("broker", "caller", "context", "serving")
+    __slots__ = ("broker", "caller", "certificate", "context", "serving")
 
     def __init__(self, serving: Serving, context: Any) -> None:
         self.serving: Final = serving
         self.broker: Final = serving.broker
         self.context: Final = context
-        self.caller: Final = Caller(ANONYMOUS, Gateway.GRPC, host_of(context.peer()))
+        self.caller: Final = Caller(ANONYMOUS, Gateway.GRPC, host_of(context.peer()), listener=serving.listener.name)
+        tls = serving.listener.tls
+        self.certificate: Final = None if tls is None else certificate_name(context, tls)
+        """The name that the rules make of the client's certificate, if it presented one."""
+
+    def consumed(self, size_bytes: int) -> None:
+        """The client was sent records, which count for its quota."""
+        if self.broker.quotas.is_on:
+            self.broker.quotas.consumed(self.caller, size_bytes)
+
+    def check_quota(self) -> None:
+        """QuotaExceeded if the client is over a quota: a call is all that it can be told with, and a refused one can be repeated."""
+        if self.broker.quotas.is_on:
+            self.broker.quotas.check(self.caller)

@@ -23,8 +23,11 @@ from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.kafka.fetch_lane import FetchLane
 from penstock.gateways.kafka.produce_lane import ProduceLane
-from penstock.limits import RECEIVE_BACKLOG_BYTES_MAX
+from penstock.gateways.kafka.throttle import Throttle, Timed
+from penstock.limits import CLIENT_ID_CHARS_MAX, RECEIVE_BACKLOG_BYTES_MAX
 from penstock.meters import Histogram
+from penstock.transport.handshakes import TLS_ON_PLAIN, TLS_RECORD
+from penstock.transport.listener import Arrival
 from penstock.transport.receive import FrameReader
 from penstock.types import Buffer, Gateway
 from penstock.wire.errors import ProtocolViolation
@@ -50,8 +53,8 @@ INTERNAL_ERROR: Final = "internal_error"
 class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
     """One connection of a client."""
 
-    def __init__(self, gateway: "KafkaGateway") -> None:
-        super().__init__(Gateway.KAFKA, gateway.turn, gateway.broker.clock.monotonic_ms())
+    def __init__(self, gateway: "KafkaGateway", arrival: Arrival) -> None:
+        super().__init__(Gateway.KAFKA, gateway.turn, gateway.broker.clock.monotonic_ms(), arrival)
         self.gateway: Final = gateway
         self.broker: Final = gateway.broker
         self.arrived = 0.0
@@ -70,6 +73,8 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         self._waiting: asyncio.Future[Any] | None = None
         self._gathers = False
         self._closing = False
+        self._quotas: Final = gateway.broker.quotas
+        self.throttle: Final = Throttle(self)
 
     # Called by the event loop.
 
@@ -86,6 +91,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
     def connection_lost(self, _: Exception | None) -> None:
         """The client is gone: its pending answers are dropped, and the records that it produced stay."""
         self._closing = True
+        self._forget_mute()
         self.gateway.forget(self)
         self._frames.close()
         for answer in self._answers:
@@ -134,14 +140,19 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
                 and not self._choked
                 and len(self._answers) < self._pending_max
                 and self._held_bytes < self._held_bytes_max
+                and self._muted is None
             ):
                 found = frames.next_frame()
                 if found is None:
                     break
                 self._request(frames, found[0], found[1])
         except ProtocolViolation as violation:
-            self.gateway.count_error(PROTOCOL_VIOLATION)
-            self._abandon(str(violation))
+            if frames.unread and frames.view[frames.start] == TLS_RECORD:
+                self.arrival.failed(TLS_ON_PLAIN)
+                self.abort()
+            else:
+                self.gateway.count_error(PROTOCOL_VIOLATION)
+                self._abandon(str(violation))
         except Exception as error:  # noqa: BLE001 - it is reported, and the broker outlives it
             self._fail(error)
         frames.settle()
@@ -153,7 +164,17 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
     def _request(self, frames: FrameReader, start: int, end: int) -> None:
         api_key, version, correlation_id = _HEAD.unpack_from(frames.buffer, start)
         lane = self._lanes.get(api_key)
-        if lane is not None and lane.take(frames, start, end, version, correlation_id):
+        delay_ms = 0
+        if self._quotas.is_on:
+            # Without quotas, this check is nearly all that they cost.
+            delay_ms = self.throttle.begin(api_key, frames.buffer, start, end)
+            if (
+                lane is not None
+                and delay_ms == 0
+                and self.throttle.lane(lane, frames, start, end, version, correlation_id)
+            ):
+                return
+        elif lane is not None and lane.take(frames, start, end, version, correlation_id):
             return
         view = frames.view[start:end]
         served = self.gateway.served.get(api_key)
@@ -169,6 +190,9 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             self.answer(frame(correlation_id, 0, served.api.encode_response(refusal, 0)), served.latency)
             return
         header, position = decode_request_header(view)
+        client_id = (header.client_id or "")[:CLIENT_ID_CHARS_MAX]
+        if client_id != self.caller.client_id:
+            self.client_is(client_id)
         clock = self.broker.clock
         context = RequestContext(
             broker=self.broker,
@@ -179,23 +203,40 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             caller=self.caller,
             now_ms=clock.now_ms(),
             monotonic_ms=clock.monotonic_ms(),
+            listener=self.listener,
             local=self._local,
         )
+        context.throttle_ms = delay_ms
         if end - start > LARGE_REQUEST_BYTES and lane is None:
             # The buffer is reused for the next frame after this turn.
             answer = self._serve_in_turn(api_key, served, version, context, bytes(view), position)
-            self._wait(answer, served, version, correlation_id, is_encoded=True)
+            self._wait(answer, served, context, correlation_id, is_encoded=True)
             return
         request = served.api.decode_request_table[version](view, position)
-        result = served.handle(request, context)
+        result = self._handled(served, request, context)
         if isinstance(result, Deferred):
             self._start(result, served, context, correlation_id)
         elif isinstance(result, msgspec.Struct):
+            if self._quotas.is_on:
+                self.throttle.finish(context, result)
             self.answer(served.frame(correlation_id, version, result), served.latency)
         else:
-            self._wait(result, served, version, correlation_id)
+            self._wait(result, served, context, correlation_id)
         if lane is not None:
             lane.learn(request, context, view, position)
+
+    def client_is(self, client_id: str) -> None:
+        """The client calls itself so from now on."""
+        self.caller = self.caller._replace(client_id=client_id)
+
+    def _handled(self, served: "Served", request: Any, context: RequestContext) -> Any:
+        """What the handler returns. The time that it takes is only measured while there are quotas."""
+        if not self._quotas.is_on:
+            return served.handle(request, context)
+        began = perf_counter()
+        result = served.handle(request, context)
+        context.seconds += perf_counter() - began
+        return result if isinstance(result, Deferred | msgspec.Struct) else Timed(result, context)
 
     async def _serve_in_turn(
         self, api_key: int, served: "Served", version: int, context: RequestContext, body: bytes, position: int
@@ -212,8 +253,10 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         """The body of the answer to a request that may take a tenth of a second to decode."""
         loop, thread = self.gateway.loop, self.gateway.codec_thread
         request = await loop.run_in_executor(thread, served.api.decode_request_table[version], body, position)
-        result = served.handle(request, context)
+        result = self._handled(served, request, context)
         response = result if isinstance(result, msgspec.Struct) else await result
+        if self._quotas.is_on:
+            self.throttle.finish(context, response)
         return await loop.run_in_executor(thread, served.api.encode_response_table[version], response)
 
     def _start(self, deferred: Deferred, served: "Served", context: RequestContext, correlation_id: int) -> None:
@@ -223,6 +266,8 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             if isinstance(outcome, PenstockError):
                 self.refuse_unanswered(outcome)
             else:
+                if self._quotas.is_on:
+                    self.throttle.finish(context, outcome)
                 answer.complete(served.frame(correlation_id, context.version, outcome))
 
         if deferred.is_answered:
@@ -251,8 +296,15 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         self._abandon(f"internal error: {type(error).__name__}")
 
     def _wait(
-        self, result: Awaitable[Any], served: "Served", version: int, correlation_id: int, *, is_encoded: bool = False
+        self,
+        result: Awaitable[Any],
+        served: "Served",
+        context: RequestContext,
+        correlation_id: int,
+        *,
+        is_encoded: bool = False,
     ) -> None:
+        version = context.version
         answer = PendingAnswer(self, served.latency)
         self.queue(answer)
         waiting = asyncio.ensure_future(result)
@@ -271,6 +323,8 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
                 self._fail(error)
                 return
             try:
+                if self._quotas.is_on and not is_encoded:
+                    self.throttle.finish(context, future.result())
                 parts = future.result() if is_encoded else served.api.encode_response_table[version](future.result())
             except Exception as bug:  # noqa: BLE001 - without an answer, the client would wait forever
                 self._fail(bug)
@@ -344,6 +398,12 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
 
     # Bounds.
 
+    def _go_on(self) -> None:
+        if self._closing:
+            self._leave()
+        else:
+            self._run()
+
     def _update_reading(self) -> None:
         held_up = self._waiting is not None and self._frames.unread > RECEIVE_BACKLOG_BYTES_MAX
         pause = (
@@ -351,6 +411,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             or held_up
             or len(self._answers) >= self._pending_max
             or self._held_bytes >= self._held_bytes_max
+            or self._muted is not None
         )
         if pause is not self._paused:
             self._pause_reading(pause)
@@ -360,7 +421,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         for answer in self._answers:
             if answer.parts is None and answer.due_ms is not None and answer.due_ms <= monotonic_ms:
                 answer.time_out()
-        is_busy = bool(self._answers) or self._waiting is not None
+        is_busy = bool(self._answers) or self._waiting is not None or self._muted is not None
         self._close_if_idle(monotonic_ms, self.gateway.limits.connection_idle_ms_max, is_busy=is_busy)
 
     def close(self) -> None:

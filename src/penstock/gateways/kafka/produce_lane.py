@@ -153,7 +153,7 @@ class LaneAnswer(PendingAnswer):
         shape, partition = self.target.shape, self.target.partition
         answer = ProduceResponsePartition(partition.index)
         response = shape.response(answer)
-        refuse(response, answer, self.connection.broker, partition.topic.name, error)
+        refuse(response, answer, self.connection.broker, self.connection.listener, partition.topic.name, error)
         self.complete(frame(self.correlation_id, 1 if shape.is_flexible else 0, [shape.encode(response)]))
 
     def time_out(self) -> None:
@@ -175,6 +175,11 @@ class ProduceLane:
         self._connection = connection
         self._broker = connection.broker
         self._shape: ProduceShape | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether its requests have answers."""
+        return self._shape is not None and self._shape.acks != 0
 
     def take(self, frames: FrameReader, start: int, end: int, version: int, correlation_id: int) -> bool:
         """Handle the request if it has the known shape; False leaves it untouched for the handler."""

@@ -17,6 +17,7 @@ from penstock.gateways.peers.appends import PeerAppends
 from penstock.gateways.peers.fetch import FETCH_VERSION, ReplicaFetches
 from penstock.gateways.peers.operations import PeerOperations
 from penstock.limits import REQUEST_BYTES_MAX
+from penstock.transport.listener import Arrival
 from penstock.transport.listening import send_at_once
 from penstock.transport.receive import FrameReader
 from penstock.types import Buffer, NodeId
@@ -55,8 +56,9 @@ OUTPUT_BYTES_MAX: Final = 16 * 1024 * 1024
 class PeerConnection(asyncio.BufferedProtocol):
     """One connection, of a node once it has proved itself."""
 
-    def __init__(self, gateway: "PeerGateway") -> None:
+    def __init__(self, gateway: "PeerGateway", arrival: Arrival) -> None:
         self.gateway: Final = gateway
+        self.arrival: Final = arrival
         self._loop = asyncio.get_running_loop()
         self._frames = FrameReader(gateway.buffers, HANDSHAKE_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
@@ -80,6 +82,8 @@ class PeerConnection(asyncio.BufferedProtocol):
         """Somebody has connected."""
         # uvloop's transports are not subclasses of asyncio's.
         opened = self._transport = cast(asyncio.Transport, transport)
+        # This gateway has its own places for strangers.
+        self.arrival.known()
         self.gateway.admit(self)
         send_at_once(opened)
         opened.set_write_buffer_limits(high=OUTPUT_BYTES_MAX)

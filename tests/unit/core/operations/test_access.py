@@ -30,7 +30,7 @@ WRITE = [PublishOnce("app.t", "k", b"v"), TakeProducerId(), OpenSink("app.s")]
 DEAD = [ShowDeadLetters("app.t", EVERYTHING, 10)]
 OTHERS = [ReadRecords("other", 0, 0, 1, 1), PublishOnce("other", "k", b"v"), Ack("app.t", "other", "w", 0, [0])]
 MANAGE = [CreateTopic("app.new"), DeleteTopic("app.t"), DescribeTopic("other")]
-RULE_THE_CLUSTER = [DrainNode(7), CreateRules(()), Redrive(0, "app.t")]
+RULE_THE_CLUSTER = [DrainNode(7), CreateRules(()), Redrive(0, "app.t", EVERYTHING)]
 ALL = [*READ, *WRITE, *DEAD, *OTHERS, *MANAGE, *RULE_THE_CLUSTER, ListRules()]
 
 

@@ -18,6 +18,12 @@ from penstock.gateways.kafka.handlers import HANDLERS
 from penstock.operations.groups import OffsetToCommit
 from penstock.operations.operation import Action
 from penstock.types import Gateway, GroupId, PartitionKey, TopicName
+from penstock.wire.kafka.alter_client_quotas_generated import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntity,
+    AlterClientQuotasRequestEntry,
+    AlterClientQuotasRequestOp,
+)
 from penstock.wire.kafka.alter_configs_generated import (
     AlterConfigsRequest,
     AlterConfigsRequestConfig,
@@ -47,6 +53,7 @@ from penstock.wire.kafka.delete_records_generated import (
 )
 from penstock.wire.kafka.delete_topics_generated import DeleteTopicsRequest, DeleteTopicsRequestTopic
 from penstock.wire.kafka.describe_acls_generated import DescribeAclsRequest
+from penstock.wire.kafka.describe_client_quotas_generated import DescribeClientQuotasRequest
 from penstock.wire.kafka.describe_cluster_generated import DescribeClusterRequest
 from penstock.wire.kafka.describe_configs_generated import DescribeConfigsRequest, DescribeConfigsRequestResource
 from penstock.wire.kafka.describe_groups_generated import DescribeGroupsRequest
@@ -209,6 +216,20 @@ CASES: dict[ApiKey, Case] = {
                 (Action.DESCRIBE, TOPIC),
             ),
         ),
+    ),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: Case(
+        lambda *_: DescribeClientQuotasRequest(), (need(31, "", (Action.DESCRIBE_CONFIGS, CLUSTER)),)
+    ),
+    ApiKey.ALTER_CLIENT_QUOTAS: Case(
+        lambda *_: AlterClientQuotasRequest(
+            [
+                AlterClientQuotasRequestEntry(
+                    [AlterClientQuotasRequestEntity("user", "u")],
+                    [AlterClientQuotasRequestOp("producer_byte_rate", 1.0)],
+                )
+            ]
+        ),
+        (need(31, "entries", (Action.ALTER_CONFIGS, CLUSTER)),),
     ),
     ApiKey.DESCRIBE_ACLS: Case(
         lambda *_: DescribeAclsRequest(1, None, 1, None, None, 1, 1), (need(31, "", (Action.DESCRIBE, CLUSTER)),)

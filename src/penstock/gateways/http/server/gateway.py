@@ -14,20 +14,31 @@ from starlette.routing import Route
 from penstock import limits
 from penstock.core.broker import Broker
 from penstock.core.security.access import ANONYMOUS, Caller
-from penstock.gateways.connections import BACKLOG, SWEEP_MS
+from penstock.core.security.authenticator import Authenticator
+from penstock.core.security.identity import Identity
+from penstock.gateways.connections import SWEEP_MS
 from penstock.gateways.http.server.answers import encoder
 from penstock.gateways.http.server.app import build_app
+from penstock.gateways.http.server.browsers import BrowserGuard, KnownHosts
 from penstock.gateways.http.server.connection import HttpConnection
 from penstock.gateways.http.server.errors import Refusal
 from penstock.gateways.http.server.lane import LaneTable
+from penstock.gateways.http.server.logins import Logins
 from penstock.gateways.http.server.openapi import document
 from penstock.ports import EndOfTurn
 from penstock.settings import HttpSettings
+from penstock.transport.listener import Accepting, Arrival, Door, Listener
 from penstock.types import Gateway
 
 if TYPE_CHECKING:
     from penstock.observe.metrics import MetricsText
 
+_USE_HTTPS_TEXT: Final = b"This port speaks TLS: use https://\n"
+USE_HTTPS: Final = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%s" % (len(_USE_HTTPS_TEXT), _USE_HTTPS_TEXT)
+)
+"""The answer to a client that does not use TLS where it must."""
 _STOP_GRACE_SECONDS: Final = 1.0
 _STOP_POLL_SECONDS: Final = 0.01
 _HELD_BYTES_FREE: Final = 64 * limits.KIB
@@ -62,26 +73,30 @@ class HttpBounds:
     """A line of an NDJSON body."""
     batch_records_max: int = 100_000
     """Records of a batch."""
+    stranger_ms_max: int = 10_000
+    """A client that must authenticate has this time for each request until one is authenticated."""
     streams_max: int = 1000
     """Streams (tails, consumers, redrives) that are open at the same time."""
     fast_lane: bool = True
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers, since the broker has some, and with a bound on the time of a stop."""
+    """uvicorn without its own listener and signal handlers, since the broker has some, and with a bound on the time of a stop."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         """Leave the process's signals alone."""
         yield
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting, answer what is under way, then abort what is left."""
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - uvicorn's
+        """Connections come from the broker's listener."""
+        await self.lifespan.startup()
+        self.servers = []
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - uvicorn's
+        """Answer what is under way, then abort what is left."""
         state = self.server_state
-        for server in self.servers:
-            server.close()
-        for listener in sockets or ():
-            listener.close()
         for connection in list(state.connections):
             connection.shutdown()
         if await _is_met(lambda: not state.connections and not state.tasks):
@@ -91,6 +106,19 @@ class _Server(uvicorn.Server):
         if not await _is_met(lambda: not state.tasks):
             for task in state.tasks:
                 task.cancel("the gateway stops")
+
+
+class _Off:
+    is_required = False
+    version = 0
+
+    def __init__(self) -> None:
+        self.on_changed: list[Callable[[], None]] = []
+
+
+def _authenticator(broker: Broker) -> Authenticator:
+    found: Authenticator = getattr(broker, "authenticator", None) or _Off()  # type: ignore[assignment]
+    return found
 
 
 async def _is_met(condition: Callable[[], bool]) -> bool:
@@ -124,44 +152,54 @@ class HttpGateway:
         self.loop: Final = asyncio.get_running_loop()
         self.routes: list[Route] = []
         """Set when the application is built."""
-        self.on_stop: Final[dict[Callable[[], None], None]] = {}
-        """Ends each open stream: called when the gateway stops."""
+        self.streams: Final[dict[Callable[[], None], Identity]] = {}
+        """What ends each open stream, and whose it is: called when the gateway stops, or the identity is no longer current."""
+        self.logins: Final = Logins(_authenticator(broker), broker.clock, broker.entropy.uuid().bytes)
+        self.logins.on_changed.append(self._end_streams)
+        self.guard = BrowserGuard(KnownHosts())
         self.lane: Final = LaneTable(self)
         self.held_bytes = 0
         """Of incomplete bodies and lines."""
         self._request_prefix = broker.entropy.uuid().hex[:12].encode()
         self._request_count = 0
-        config = uvicorn.Config(
+        self._config = uvicorn.Config(
             build_app(self),
             log_config=None,
             access_log=False,
             lifespan="off",
             ws="none",
-            # uvicorn calls it like a class.
-            http=functools.partial(HttpConnection, self),  # type: ignore[arg-type]
+            http=HttpConnection,
+            # A client must not choose the address that is logged and limited.
+            proxy_headers=False,
             server_header=False,
-            backlog=BACKLOG,
             timeout_keep_alive=self.bounds.keep_alive_ms // 1000,
         )
-        self._server = _Server(config)
+        self._server = _Server(self._config)
         self._serving: asyncio.Task[None] | None = None
+        self._door: Accepting | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._default_headers: object = None
         self._rendered_headers = b""
         broker.meters.connections[Gateway.HTTP.value] = lambda: self.connection_count
 
-    def start(self, listener: socket.socket) -> None:
-        """Listen on a bound socket, which the gateway owns from now on."""
-        # Clients that connect before uvicorn has started wait in the backlog.
-        listener.listen(BACKLOG)
-        self._serving = asyncio.create_task(self._server.serve([listener]), name="http")
+    async def start(self, listener: Listener) -> None:
+        """Serve a listener. INVALID_CONFIG if the settings cannot be read."""
+        self.guard = BrowserGuard(KnownHosts.of(self.broker.settings, listener.address.host))
+        self._config.load()
+        self._serving = asyncio.create_task(self._server.serve(), name="http")
+        self._door = await listener.serve(Door(self._connect, lambda _: USE_HTTPS))
         self._sweep = self.loop.call_later(SWEEP_MS / 1000, self._sweep_again)
+
+    def _connect(self, arrival: Arrival) -> HttpConnection:
+        return HttpConnection(self, arrival, self._config, self._server.server_state, {})
 
     async def stop(self) -> None:
         """Answer what is under way, then close everything."""
+        if self._door is not None:
+            self._door.close()
         if self._sweep is not None:
             self._sweep.cancel()
-        for end in list(self.on_stop):
+        for end in list(self.streams):
             end()
         if self._serving is not None:
             self._server.should_exit = True
@@ -190,15 +228,23 @@ class HttpGateway:
         """Of answers that clients have not read."""
         return sum(connection.transport.get_write_buffer_size() for connection in self._server.server_state.connections)
 
-    def begin_stream(self, end: Callable[[], None]) -> None:
-        """Register an endless stream; ``end`` is called when the gateway stops. 503 if there are too many."""
-        if len(self.on_stop) >= self.bounds.streams_max:
+    def begin_stream(self, end: Callable[[], None], identity: Identity) -> None:
+        """Register an endless stream; ``end`` is called when the gateway stops, or the identity is no longer current. 503 if there are
+        too many.
+        """
+        if len(self.streams) >= self.bounds.streams_max:
             raise Refusal(503, f"There are {self.bounds.streams_max} open streams. Close some, or try again later.")
-        self.on_stop[end] = None
+        self.streams[end] = identity
 
     def end_stream(self, end: Callable[[], None]) -> None:
         """Remove a stream, if it is registered."""
-        self.on_stop.pop(end, None)
+        self.streams.pop(end, None)
+
+    def _end_streams(self) -> None:
+        """End those whose user, password or key is gone, or whose token has expired."""
+        for end, identity in list(self.streams.items()):
+            if not self.logins.is_current(identity):
+                end()
 
     @functools.cached_property
     def openapi(self) -> bytes:
@@ -221,7 +267,8 @@ class HttpGateway:
         return self._rendered_headers
 
     def look_after(self) -> None:
-        """Close idle connections, and answer requests that take too long."""
+        """Close idle connections, answer requests that take too long, and end streams whose token has expired."""
+        self._end_streams()
         now_ms = self.broker.clock.monotonic_ms()
         for connection in list(self._server.server_state.connections):
             if isinstance(connection, HttpConnection):
@@ -231,9 +278,9 @@ class HttpGateway:
         self.look_after()
         self._sweep = self.loop.call_later(SWEEP_MS / 1000, self._sweep_again)
 
-    def caller(self, host: str) -> Caller:
-        """A client on this host."""
-        return Caller(ANONYMOUS, Gateway.HTTP, host)
+    def caller(self, host: str, listener: str) -> Caller:
+        """A client on this host, at this listener."""
+        return Caller(ANONYMOUS, Gateway.HTTP, host, listener=listener)
 
     def new_request_id(self) -> bytes:
         """A unique id for a request."""

@@ -28,6 +28,7 @@ from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Content, Ht
 from penstock.gateways.http.server.streams import StreamedAnswer, piece
 from penstock.gateways.http.tarantoolmq.models import PARTITION_NOT_FOUND, Message, message_of
 from penstock.gateways.http.tarantoolmq.topics import find_topic, translated_errors
+from penstock.gateways.pacing import pace
 from penstock.limits import KIB
 from penstock.operations.operation import Action
 from penstock.operations.records import FollowTopic
@@ -213,6 +214,10 @@ class _Events(StreamedAnswer):
                 )
                 self._broker.meters.gave_out(self._topic.name, self.call.caller.gateway, len(taken), len(events))
                 await send(piece(events))
+                if self._broker.quotas.is_on:
+                    caller = self.call.caller
+                    self._broker.quotas.consumed(caller, len(events))
+                    await pace(self._broker.quotas, caller, self._more, lambda: self._ended)
                 continue
             if self._tail.gone:
                 return

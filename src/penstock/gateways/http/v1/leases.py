@@ -139,8 +139,12 @@ def lease(call: HttpCall, done: Done) -> None:
         answer = json_answer(LeasedRecords([consumed(each, until=True) for each in found]))
         if found:
             call.gateway.broker.meters.gave_out(names.topic, call.caller.gateway, len(found), len(answer.body))
+            if call.gateway.broker.quotas.is_on:
+                call.gateway.broker.quotas.consumed(call.caller, len(answer.body))
         done(answer)
 
+    if call.gateway.broker.quotas.is_on:
+        call.gateway.broker.quotas.check_consume(call.caller)
     asked = Lease(*names, request.max_records, lease_ms_of(call, request.lease_ms), request.wait_ms)
     # Nothing must be leased to a client that has disconnected.
     call.cancel = call.gateway.broker.begin(asked, call.caller, leased)

@@ -25,6 +25,7 @@ from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import ListedNode, current_leader, reason_for_readers
 from penstock.limits import FETCH_WAIT_MS_MAX, SETTLE_MS_MAX
 from penstock.operations.operation import Action
+from penstock.transport.listener import Listener
 from penstock.types import Gateway, NodeId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.fetch_generated import (
@@ -75,6 +76,9 @@ class _Fetch:
         self._context = context
         self._incremental = session.session_id != NO_SESSION and request.session_epoch > 0
         self._bytes_max = min(max(request.max_bytes, 0), context.gateway.limits.fetch_bytes_max)
+        quota_bytes_max = context.consume_bytes_max()
+        if quota_bytes_max is not None:
+            self._bytes_max = min(self._bytes_max, quota_bytes_max)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
         self._wait_ms = min(max(request.max_wait_ms, 0), FETCH_WAIT_MS_MAX)
         self._committed_only = request.isolation_level == READ_COMMITTED
@@ -133,7 +137,7 @@ class _Fetch:
             partition = self._allowed(wanted)
             partition.check_epoch(wanted.leader_epoch)
             if self._rack and isinstance(partition, Partition):
-                closer = _closer_replica(self._broker, partition, self._rack, wanted.offset)
+                closer = _closer_replica(self._broker, self._context.listener, partition, self._rack, wanted.offset)
                 if closer is not None:
                     return self._sent_on(partition, closer)
             diverging = _diverging(partition, wanted)
@@ -173,7 +177,7 @@ class _Fetch:
             aborted_transactions=None,
             records=b"",
         )
-        leader = current_leader(self._broker, reason, wanted.topic, wanted.index)
+        leader = current_leader(self._broker, self._context.listener, reason, wanted.topic, wanted.index)
         if leader is not None:
             answer.current_leader = FetchResponseCurrentLeader(leader.node.node_id, leader.leader_epoch)
             self._leaders[leader.node.node_id] = leader.node
@@ -288,7 +292,9 @@ class _Fetch:
             timer.cancel()
 
     def response(self) -> FetchResponse:
-        """What was found last, without what the session has sent already."""
+        """What was found last, without what the session has sent already; nothing if that would be over the client's quota."""
+        if not self._context.may_consume(sum(size for _, _, size in self._counted)):
+            return self._nothing()
         for name, count, size in self._counted:
             self._broker.meters.gave_out(name, Gateway.KAFKA, count, size)
         session = self._session
@@ -322,6 +328,14 @@ class _Fetch:
             ]
         return response
 
+    def _nothing(self) -> FetchResponse:
+        """The answer to a client that is over its quota (KIP-219). A session that has just begun ends: the client has not seen its partitions."""
+        session_id = self._session.session_id
+        if not self._incremental:
+            self._gateway.fetch_sessions.close(session_id)
+            session_id = NO_SESSION
+        return FetchResponse(session_id=session_id, responses=[])
+
 
 def _diverging(partition: Replica, wanted: FetchedPartition) -> FetchResponseDivergingEpoch | None:
     """Where the reader's log and this one diverge, if they do."""
@@ -336,7 +350,7 @@ def _diverging(partition: Replica, wanted: FetchedPartition) -> FetchResponseDiv
     return None
 
 
-def _closer_replica(broker: Broker, partition: Partition, rack: str, offset: int) -> int | None:
+def _closer_replica(broker: Broker, listener: Listener, partition: Partition, rack: str, offset: int) -> int | None:
     """The follower from which a client in ``rack`` should read; None for this node.
 
     It is in sync, up, to stay, and has what is asked for. The leader chooses again for each request (KIP-392).
@@ -355,7 +369,7 @@ def _closer_replica(broker: Broker, partition: Partition, rack: str, offset: int
         if node_id not in avoided
         and (node := nodes.get(NodeId(node_id))) is not None
         and (node.epoch, node.rack) == (epoch, rack)
-        and "kafka" in node.listeners
+        and listener.name in node.listeners
         and (in_sync.end_of(node_id) or 0) >= offset
     )
     # The readers of a rack with several of them are spread over these.
