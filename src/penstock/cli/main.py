@@ -31,6 +31,8 @@ NOUNS: Final = (
     "dlq",
     "why",
     "sink",
+    "acl",
+    "role",
     "quota",
     "sql",
     "pipeline",
