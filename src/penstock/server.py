@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import resource
 import signal
 import sys

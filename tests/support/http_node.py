@@ -27,6 +27,7 @@ class HttpNode(KafkaNode):
         await super().__aenter__()
         listener = plain("http")
         self.port: int = listener.address.port
+        self.before_http()
         self.http = HttpGateway(self.broker, self.flusher.turn, self.settings.http, lambda: True, bounds=self._bounds)
         await self.http.start(listener)
         self._stack.push_async_callback(self.http.stop)
@@ -34,11 +35,14 @@ class HttpNode(KafkaNode):
         self._stack.push_async_callback(self.client.aclose)
         return self
 
+    def before_http(self) -> None:
+        """What a test changes in the broker first."""
+
     async def connect(self) -> "RawHttp":
         """A connection of which the test sees every byte."""
         raw = RawHttp(*await asyncio.open_connection("127.0.0.1", self.port))
         # A test that fails leaves nothing open.
-        self._stack.callback(raw.writer.transport.abort)
+        self._stack.callback(raw.abort)
         return raw
 
     @property
@@ -83,6 +87,9 @@ class RawHttp:
                 return await self.reader.read()
             except ConnectionError:
                 return b""
+
+    def abort(self) -> None:
+        self.writer.transport.abort()
 
     async def close(self) -> None:
         self.writer.close()

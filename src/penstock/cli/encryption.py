@@ -43,7 +43,7 @@ def status(
     keys = keys_of(encryption_key_file)
     with refusals():
         opened = open_encrypted(RealDisk(), _existing(data_dir), keys, note)
-    row: Row = {"encrypted": opened is not None, "master_key": None, "keys": 0}
+    row: dict[str, Value] = {"encrypted": opened is not None, "master_key": None, "keys": 0}
     if opened is not None:
         counts = count(opened, str(data_dir))
         row["master_key"] = master_of((data_dir / KEYRING).read_bytes())

@@ -38,6 +38,8 @@ NOUNS: Final = (
     "log",
     "encryption",
     "config",
+    "context",
+    "tls",
     "bench",
 )
 """In the order of ``--help``. The module of each has an ``app`` with its commands, or a function of its name."""
@@ -142,7 +144,8 @@ def _epilog() -> str:
     codes = "; ".join(f"{code.value} {MEANINGS[code]}" for code in Exit)
     kafka = "Brokers: --bootstrap or PENSTOCK_BOOTSTRAP, by default 127.0.0.1:9092."
     http = "Queues, sinks and the cluster: --http or PENSTOCK_HTTP, by default 127.0.0.1:8080."
-    return f"Exit codes: {codes}. {kafka} {http}"
+    contexts = "Both can come from a context, with TLS and credentials: penstock context."
+    return f"Exit codes: {codes}. {kafka} {http} {contexts}"
 
 
 def _flushed(code: int) -> int:

@@ -1,5 +1,6 @@
 """Turns credentials into identities."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from penstock.core.security.identity import Credential, Identity
@@ -18,6 +19,11 @@ class Authenticator(Protocol):
         """Changes when a user or a key changes: what was remembered of an identity must be checked again."""
         ...
 
+    @property
+    def on_changed(self) -> list[Callable[[], None]]:
+        """Called after such a change."""
+        ...
+
     async def authenticate(self, credential: Credential, client: str, *, is_private: bool) -> Identity:
         """The identity that a credential proves. PenstockError AUTHENTICATION_FAILED, late, with one text for every cause.
 
@@ -26,7 +32,7 @@ class Authenticator(Protocol):
         """
         ...
 
-    def remembered(self, credential: Credential) -> Identity | None:
+    def remembered(self, credential: Credential, *, is_private: bool) -> Identity | None:
         """The identity of a credential that was checked a short time ago and is still valid, without waiting."""
         ...
 

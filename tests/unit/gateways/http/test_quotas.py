@@ -124,7 +124,7 @@ async def test_a_record_with_an_idempotency_key_counts_once(node: HttpNode) -> N
     await node.broker.quotas.store.alter(USER, {"producer_byte_rate": 1_000_000.0})
     body = {"topic": "t", "value": "v" * 10_000, "envelope": {"idempotency_key": "k"}}
     assert (await node.client.post(PRODUCE, json=body)).status_code == 200
-    rate = node.broker.quotas.of(node.http.caller("127.0.0.1")).produce
+    rate = node.broker.quotas.of(node.http.caller("127.0.0.1", "http")).produce
     assert rate is not None
     assert 10_000 <= rate.total < 15_000
 

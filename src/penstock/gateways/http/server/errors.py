@@ -145,12 +145,16 @@ MOVED: Final[Mapping[Reason, str]] = {
     Reason.COORDINATOR_LOAD_IN_PROGRESS: "A node is taking over. Try again in a moment.",
 }
 """Texts for errors without one that end within seconds in a cluster."""
+CHALLENGE: Final = (b"www-authenticate", b'Basic realm="penstock", Bearer')
+"""How a client can authenticate; part of every 401."""
 _RETRY_AFTER: Final = ((b"retry-after", b"1"),)
 
 
 def refusal_of(error: PenstockError) -> Refusal:
     """The refusal for an error of the core."""
     status = STATUSES.get(error.reason, 400)
+    if status == 401:
+        return Refusal(status, error.text, headers=(CHALLENGE,))
     moved = MOVED.get(error.reason)
     if moved is None:
         return Refusal(status, error.text, headers=_wait_first(error))

@@ -19,7 +19,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock.core.security.access import Caller
-from penstock.errors import PenstockError
+from penstock.core.security.identity import NOBODY, Identity
+from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.server.answers import Answer, RawHeaders, headers_of
 from penstock.gateways.http.server.errors import CODES, UNKNOWN_TOPIC, Refusal, error_answer, refusal_of
 from penstock.limits import KIB
@@ -55,7 +56,15 @@ class HttpCall:
     body: bytes
     request_id: bytes
     request: Request | None = None
+    identity: Identity = NOBODY
     cancel: Callable[[], None] | None = None
+
+    def require_current(self) -> None:
+        """AUTHENTICATION_FAILED if the caller's user, password or key is gone, or its token has expired, since the request began."""
+        if not self.gateway.logins.is_current(self.identity):
+            raise PenstockError(
+                Reason.AUTHENTICATION_FAILED, "The credential of this request is no longer valid; send another one"
+            )
 
     def header(self, name: bytes) -> bytes | None:
         """The first header with this lower-case name."""
@@ -63,6 +72,11 @@ class HttpCall:
             if key == name:
                 return value
         return None
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether the client must authenticate and has not: a handler tells it as little as possible."""
+        return self.identity is NOBODY and self.gateway.logins.is_required
 
     async def do(self, operation: Operation[T]) -> T:
         """The result of an operation; 504 if it takes longer than a request may."""
@@ -244,7 +258,7 @@ def _route(
             answer = refused(gateway, call.path, error)
         latency.observe(gateway.loop.time() - started)
         if gateway.broker.quotas.is_on:
-            throttle(call.caller, gateway, request.scope["state"][CONNECTION])
+            throttle(call.caller, gateway, request.scope[CONNECTION])
         if isinstance(answer, Answer):
             return RawAnswer(bounded(gateway, call.path, answer), call.request_id)
         return answer
@@ -351,7 +365,7 @@ def call_of(gateway: "HttpGateway", request: Request) -> HttpCall:
     scope = request.scope
     return HttpCall(
         gateway,
-        scope["penstock.connection"].caller,
+        scope["penstock.caller"],
         scope["path"],
         request.path_params,
         scope["query_string"],
@@ -359,6 +373,7 @@ def call_of(gateway: "HttpGateway", request: Request) -> HttpCall:
         b"",
         scope["penstock.request_id"],
         request,
+        scope["penstock.identity"],
     )
 
 

@@ -65,18 +65,18 @@ def deliveries(*values: str) -> list[Delivery]:
 
 class World:
     def __init__(self) -> None:
-        on_stop: dict = {}
+        streams: dict = {}
         self.gateway = SimpleNamespace(
             loop=asyncio.get_running_loop(),
-            on_stop=on_stop,
-            end_stream=lambda end: on_stop.pop(end),
+            streams=streams,
+            end_stream=lambda end: streams.pop(end),
             broker=SimpleNamespace(meters=Meters(), quotas=Quotas(MemoryStore(), ManualClock(), Meters())),
         )
         self.worker = RecordingWorker()
         self.server = Server()
         self.stream = ConsumeStream(SimpleNamespace(gateway=self.gateway, caller=INTERNAL, request_id=b"id"), "t")  # type: ignore[arg-type]
         self.stream.flow = self.worker
-        on_stop[self.stream.end] = None
+        streams[self.stream.end] = None
         self.serving = asyncio.ensure_future(self.stream({}, self.server.receive, self.server.send))
 
     async def settle(self) -> None:
@@ -92,7 +92,7 @@ async def world():
     made.server.reads.set()
     made.stream.end()
     await asyncio.wait_for(made.serving, 5)
-    assert made.gateway.on_stop == {}
+    assert made.gateway.streams == {}
 
 
 async def test_headers_leave_before_there_is_any_record(world) -> None:
@@ -172,7 +172,7 @@ async def test_a_reader_that_leaves_while_it_does_not_read_is_detached(world) ->
 
 
 async def test_the_gateways_stop_ends_the_stream_as_a_whole_answer(world) -> None:
-    for end in list(world.gateway.on_stop):
+    for end in list(world.gateway.streams):
         end()
     await world.settle()
     assert world.server.sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
