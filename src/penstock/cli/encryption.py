@@ -9,7 +9,7 @@ import typer
 from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.locks import LOCK, is_locked
 from penstock.cli.options import EncryptionKeyFile, Output
-from penstock.cli.output import Format, emit
+from penstock.cli.output import Format, Value, emit
 
 if TYPE_CHECKING:
     from penstock.ports import Keys
