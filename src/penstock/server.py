@@ -9,6 +9,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -34,6 +35,7 @@ from penstock.runtime.memory import keep_freed_memory
 from penstock.runtime.secret_file import read_secret
 from penstock.settings import Authentication, LogFormat, Settings
 from penstock.transport.acceptor import Reception
+from penstock.transport.listener import Listener
 
 if TYPE_CHECKING:
     from penstock.cluster.node import NodeRunner
@@ -134,6 +136,7 @@ class Server:
         broker.authenticator.attempts.pause = pause_ms
         broker.authenticator.tokens.fetch = key_source(settings.oauth)
         broker.meters.connections_failed = reception.failures
+        reception.admit = partial(_admit, broker)
         broker.meters.is_insecure = self.listeners.exposure.is_insecure
         commit.on_synced = broker.meters.synced
         await asyncio.to_thread(manager.open_all)
@@ -280,6 +283,14 @@ class Server:
     def ready_line(self) -> str:
         """The line that ``penstock serve`` prints once it accepts connections."""
         return " ".join(("penstock ready", *self.listeners.ready_words()))
+
+
+def _admit(broker: Broker, listener: Listener, address: str) -> tuple[float, str]:
+    """How the limits on new connections apply to one. Other nodes have none."""
+    if listener.name == PEER:
+        return 0.0, ""
+    found = broker.quotas.connections.admit(address, broker.clock.monotonic_ms())
+    return found.delay_ms / 1000, found.refusal
 
 
 def _is_usage(error: Exception) -> bool:

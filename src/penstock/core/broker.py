@@ -45,7 +45,7 @@ from penstock.log.retention import RemovalTask
 from penstock.metadata.port import MetadataStore
 from penstock.meters import Meters
 from penstock.ports import Background, Clock, Entropy, Flusher, OffLoop, Report, Timed, Within
-from penstock.settings import Authentication, Settings
+from penstock.settings import Authentication, SecuritySettings, Settings
 from penstock.types import NodeId, TopicId, TopicName
 
 INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
@@ -85,14 +85,11 @@ class Broker:
         self.topics: Final = Topics(store, clock, entropy, settings)
         self.configs: Final = DynamicConfigs(store, self.node_id, settings.topic_configs)
         """Configs of brokers and groups that can change at any time."""
-        self.quotas: Final = Quotas(store, clock, self.meters)
-        """What clients may use, and what they have used."""
+        self.quotas: Final = Quotas(store, self.configs, clock, self.meters)
         self.topics_version = 0
         """Incremented with every change of a topic: gateways cache facts about topics for one version."""
         self.producer_ids: Final = ProducerIds(store)
-        security = settings.security
-        is_on = security.authentication is Authentication.REQUIRED
-        self.access = Access(is_on=is_on, super_users=super_users_in(security.super_users))
+        self.access = _access(settings.security)
         """The rights of callers."""
         self.access_rules: Final = AccessRules(store, self.access.use, report)
         """Access rules and roles; not loaded while authentication is off."""
@@ -386,6 +383,11 @@ async def _wait_without_limit(_: int, waited: Awaitable[None]) -> bool:
     """For tests without a clock."""
     await waited
     return True
+
+
+def _access(settings: SecuritySettings) -> Access:
+    is_on = settings.authentication is Authentication.REQUIRED
+    return Access(is_on=is_on, super_users=super_users_in(settings.super_users))
 
 
 def _run_to_the_end(coroutine: Coroutine[object, None, object]) -> None:

@@ -250,8 +250,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             return
         header, position = decode_request_header(view)
         client_id = (header.client_id or "")[:CLIENT_ID_CHARS_MAX]
-        if client_id != self.caller.client_id:
-            self.client_is(client_id)
+        self.client_is(client_id)
         clock = self.broker.clock
         context = RequestContext(
             broker=self.broker,
@@ -286,7 +285,8 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
 
     def client_is(self, client_id: str) -> None:
         """The client calls itself so from now on."""
-        self.caller = self.caller._replace(client_id=client_id)
+        if client_id != self.caller.client_id:
+            self.caller = self.caller._replace(client_id=client_id)
 
     def _handled(self, served: "Served", request: Any, context: RequestContext) -> Any:
         """What the handler returns. The time that it takes is only measured while there are quotas."""

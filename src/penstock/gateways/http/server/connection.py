@@ -155,6 +155,7 @@ class HttpConnection(HttpToolsProtocol):
             except ValueError as error:
                 self._nameless = str(error)
                 self.arrival.failed(Failure(NO_NAME, str(error)))
+        self.gateway.broker.quotas.connections.opened(self.arrival.host)
         room = self.gateway.has_room()
         if room is None:
             transport.abort()
@@ -164,6 +165,7 @@ class HttpConnection(HttpToolsProtocol):
         """The client has disconnected; what it published stays."""
         self._closing = True
         self.arrival.known()
+        self.gateway.broker.quotas.connections.closed(self.arrival.host)
         if self._muted is not None:
             self._muted.cancel()
         for slot in self._answers:
