@@ -20,6 +20,7 @@ from typing import Final
 from penstock.limits import ACCEPT_BACKLOG, ACCEPTS_PER_TURN, HANDSHAKE_MS_MAX, TLS_SHUTDOWN_MS_MAX
 from penstock.meters import Counts
 from penstock.settings import LimitSettings
+from penstock.transport.alerts import HANDSHAKING
 from penstock.transport.handshakes import CROWDED, DISCONNECTED, NOT_TLS, TIMEOUT, TLS_RECORD, TOO_MANY, Failure, why
 from penstock.transport.listener import Accepting, Arrival, Door, Listener
 from penstock.transport.log_limit import LogLimit
@@ -58,7 +59,8 @@ class Reception:
         self._by_host: dict[str, dict[Arrival, None]] = {}
         self._tokens = float(limits.handshake_rate_max)
         self._refilled_at = self.loop.time()
-        self._lines: Final = LogLimit(self.loop.time)
+        self._lines: dict[tuple[str, str], LogLimit] = {}
+        """By listener and reason, so that one reason does not hide another."""
 
     async def accept(self, listener: Listener, door: Door) -> Accepting:
         """Accept connections on a bound socket, which is closed in the end."""
@@ -114,13 +116,14 @@ class Reception:
         """Count and log a connection that did not get in."""
         name = arrival.listener.name
         self.failures.add((name, failure.label))
-        if self._lines.may_log():
+        lines = self._lines.setdefault((name, failure.label), LogLimit(self.loop.time))
+        if lines.may_log():
             logger.warning(
                 "connection failed: listener=%s client=%s reason=%s%s",
                 name,
                 arrival.host,
                 failure.words,
-                self._lines.left_out(),
+                lines.left_out(),
             )
 
 
@@ -217,6 +220,7 @@ class Acceptor:
             if context is None:
                 await self.loop.connect_accepted_socket(lambda: self.door.connect(arrival), sock)
             else:
+                HANDSHAKING.set(sock)
                 await self.loop.connect_accepted_socket(
                     lambda: self.door.connect(arrival),
                     sock,
