@@ -47,7 +47,7 @@ def read_state(state: SegmentState, file: File, tools: Tools) -> None:
         return
     numbers = header.numbers_in(halves)
     if not numbers:
-        is_clear = tools.accepts_clear()
+        is_clear = tools.accepts_clear() and not header.is_begun(head)
         state.kind = Kind.CLEAR if is_clear else Kind.EMPTY if file.size() <= HEADER_BYTES else Kind.UNREADABLE
     else:
         keys = _keys_in(halves, numbers, state.place, tools)

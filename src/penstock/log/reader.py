@@ -164,7 +164,13 @@ class LogReader:
     def _checked(self, segment: Segment, position: int, offset: int, data: bytes, upto_offset: int) -> Slice:
         """Check the CRC of what was not checked before, and end the slice with a whole batch."""
         if not segment.is_verified(position, position + len(data)):
-            sound, fault = sound_length(data, offset, segment.next_offset)
+            sound, fault = sound_length(
+                data,
+                offset,
+                segment.next_offset,
+                self._log.epochs.epoch_at,
+                lambda length: segment.offset_at(position + length),
+            )
             segment.note_verified(position, position + sound)
             if fault is not None and sound == 0:
                 raise self._corrupt(segment, position, offset, fault)
