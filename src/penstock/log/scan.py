@@ -16,6 +16,7 @@ SCAN_CHUNK_BYTES: Final = 1 * MIB
 HEADER_CHUNK_BYTES: Final = 16 * KIB
 """Read at once if only headers are needed: little more than the header of a large batch."""
 OUT_OF_ORDER: Final = "out of order"
+NO_HEADER: Final = "no batch header"
 INCOMPLETE: Final = "an incomplete batch"
 WRONG_CHECKSUM: Final = "a batch with a wrong checksum"
 WRONG_EPOCH: Final = "a batch with a wrong leader epoch"
@@ -36,7 +37,7 @@ def fault_of(header: BatchHeader, room: int, offset_min: int, offset_limit: int)
     Its offsets must be in ``offset_min`` to ``offset_limit`` (excluded).
     """
     if header.magic != MAGIC:
-        return "no batch header"
+        return NO_HEADER
     if header.length < LENGTH_MIN or header.length > REQUEST_BYTES_MAX:
         return f"a batch with an invalid length of {header.length}"
     if header.length + LENGTH_END > room:

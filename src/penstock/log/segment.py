@@ -380,6 +380,11 @@ class Segment:
         header = self._header_at(position)
         return self.next_offset if header is None else header.base_offset
 
+    def reaches(self, position: int, offset: int) -> bool:
+        """Whether the batch at ``position`` ends at ``offset`` or later, as its header says."""
+        header = self._header_at(position)
+        return header is not None and header.magic == MAGIC and header.next_offset > offset
+
     def walk(
         self, position: int, offset_min: int, end: int | None = None, *, check_crc: bool = False
     ) -> Iterator[tuple[int, BatchHeader]]:

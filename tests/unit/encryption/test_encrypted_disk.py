@@ -54,7 +54,7 @@ def test_what_is_written_is_read_at_any_position_and_cannot_be_read_below(disk) 
     assert len(raw) == HEADER_BYTES + len(TEXT)
     assert all(TEXT[at : at + 8] not in raw for at in range(0, len(TEXT), 8))
     file = encrypted(disk, ROOT).open(LOG)
-    for position in range(0, 40):
+    for position in range(40):
         for length in (0, 1, 15, 16, 17, 300, 5000):
             assert file.pread(length, position) == TEXT[position : position + length]
     assert file.size() == encrypted(disk, ROOT).size(LOG) == len(TEXT)
@@ -159,7 +159,7 @@ def test_a_file_grows_by_truncate_with_zeros(disk) -> None:
 
 def test_every_bit_of_a_header_may_flip_in_one_of_its_halves(disk) -> None:
     written(disk, seal=True)
-    for position in [*range(0, 60), *range(512, 568), *range(1024, 1064)]:
+    for position in [*range(60), *range(512, 568), *range(1024, 1064)]:
         for half in (0, header.HALF_BYTES):
             flip(disk, half + position)
             assert read(disk) == TEXT
@@ -308,7 +308,9 @@ def test_indexes_are_passed_through(disk) -> None:
     assert disk.read_bytes(f"{DIRECTORY}/{0:020d}.index") == b"rows"
 
 
-def test_the_number_of_remembered_files_is_bounded_and_forgetting_one_reuses_no_nonce(disk, recorder, monkeypatch) -> None:
+def test_the_number_of_remembered_files_is_bounded_and_forgetting_one_reuses_no_nonce(
+    disk, recorder, monkeypatch
+) -> None:
     monkeypatch.setattr(disk_module, "ENCRYPTED_FILES_REMEMBERED_MAX", 8)
     opened = encrypted(disk, ROOT)
     for round_ in range(3):

@@ -81,7 +81,9 @@ def test_a_file_that_is_no_key_file_is_refused_without_showing_it(tmp_path, text
     assert KEY_TEXT[:8] not in refused.value.text
 
 
-@pytest.mark.parametrize("make", [lambda path: path.mkdir(), lambda path: path.write_bytes(bytes(100_000)), lambda _: None])
+@pytest.mark.parametrize(
+    "make", [lambda path: path.mkdir(), lambda path: path.write_bytes(bytes(100_000)), lambda _: None]
+)
 def test_a_directory_a_large_file_and_no_file_are_refused(tmp_path, make) -> None:
     path = tmp_path / "keys"
     make(path)
