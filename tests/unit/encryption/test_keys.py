@@ -89,7 +89,7 @@ def test_a_directory_a_large_file_and_no_file_are_refused(tmp_path, make) -> Non
     make(path)
     if path.exists():
         path.chmod(0o600)
-    with pytest.raises(PenstockError, match="key file|regular file"):
+    with pytest.raises(PenstockError, match=r"key file|regular file"):
         load_keys(str(path), {})
 
 
