@@ -121,6 +121,7 @@ class Server:
         broker.off_loop = _off_loop
         broker.within = within_ms
         broker.http = self.addresses["http"]
+        broker.is_http_tls = "http" in self.listeners.open and self.listeners.open["http"].tls is not None
         broker.meters.connections_failed = reception.failures
         broker.meters.is_insecure = self.listeners.exposure.is_insecure
         commit.on_synced = broker.meters.synced

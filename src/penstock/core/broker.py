@@ -58,6 +58,9 @@ INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
 class Broker:
     """The core of one node. Everything is called on the event loop."""
 
+    is_http_tls: bool = False
+    """Whether the HTTP listener uses TLS. If so, it is assumed of the other nodes too."""
+
     def __init__(
         self,
         settings: Settings,
