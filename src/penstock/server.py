@@ -135,6 +135,7 @@ class Server:
         broker.http = self.addresses["http"]
         broker.authenticator.attempts.pause = pause_ms
         broker.authenticator.tokens.fetch = key_source(settings.oauth)
+        broker.is_http_tls = "http" in self.listeners.open and self.listeners.open["http"].tls is not None
         broker.meters.connections_failed = reception.failures
         reception.admit = partial(_admit, broker)
         broker.meters.is_insecure = self.listeners.exposure.is_insecure

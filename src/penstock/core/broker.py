@@ -60,6 +60,9 @@ INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
 class Broker:
     """The core of one node. Everything is called on the event loop."""
 
+    is_http_tls: bool = False
+    """Whether the HTTP listener uses TLS. If so, it is assumed of the other nodes too."""
+
     def __init__(  # noqa: PLR0915  all parts of a node are created here
         self,
         settings: Settings,
