@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.cluster.opening import OpenedNode
     from penstock.gateways.grpc.gateway import GrpcGateway
     from penstock.metadata.port import MetadataStore
+    from penstock.transport.peer_tls import PeerTls
 
 logger = logging.getLogger("penstock.server")
 
@@ -94,6 +95,7 @@ class Server:
         sockets = {name: self._bind(name) for name in self._names}
         grpc = self._bind_grpc()
         listeners = {} if self._is_alone else self._advertised()
+        tls = None if self._is_alone else self._peer_tls()
         data_dir = DataDir(settings.server.data_dir)
         data_dir.own()
         stack.callback(data_dir.release)
@@ -135,8 +137,8 @@ class Server:
         housekeeping.start()
         stack.push_async_callback(housekeeping.stop)
         cluster_node: NodeRunner | None = None
-        if opened is not None:
-            cluster_node = self._cluster_node(broker, commit, opened, listeners)
+        if opened is not None and tls is not None:
+            cluster_node = self._cluster_node(broker, commit, opened, listeners, tls)
             broker.cluster.replicas.on_failed.append(self.on_failed)
             registration = cluster_node.registration
             self._problem = lambda: registration.problem
@@ -166,8 +168,18 @@ class Server:
 
         return advertised(self.addresses, self.settings.cluster.advertise, self.settings.listeners.advertised_kafka)
 
+    def _peer_tls(self) -> "PeerTls":
+        from penstock.cluster.opening import read_peer_tls
+
+        return read_peer_tls(self.settings)
+
     def _cluster_node(
-        self, broker: Broker, commit: GroupCommit, opened: "OpenedNode", listeners: Mapping[str, Address]
+        self,
+        broker: Broker,
+        commit: GroupCommit,
+        opened: "OpenedNode",
+        listeners: Mapping[str, Address],
+        tls: "PeerTls",
     ) -> "NodeRunner":
         from penstock.cluster.node import NodeRunner
 
@@ -175,9 +187,9 @@ class Server:
             broker,
             opened.store,
             commit.turn,
-            secret=opened.secret,
             directory=UUID(hex=opened.node.directory),
             listeners=listeners,
+            tls=tls,
         )
 
     def _start_task(self, coroutine: Coroutine[object, None, object]) -> None:

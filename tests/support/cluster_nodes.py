@@ -14,6 +14,7 @@ from penstock.address import Address
 from penstock.cluster.agreement import agree
 from penstock.cluster.node import NodeRunner
 from penstock.core.broker import Broker
+from penstock.core.cluster.shared_secret import SharedSecret
 from penstock.core.cluster.side import ClusterSide
 from penstock.core.partitions.replica import Replica
 from penstock.core.topics.records import PartitionRecord
@@ -27,6 +28,7 @@ from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
 from penstock.settings import ClusterSettings, GroupSettings, LogSettings, ServerSettings, Settings
 from penstock.transport.listening import address_of, bind
+from penstock.transport.peer_tls import PLAIN
 from penstock.types import Flush
 from tests.support.settings import AT_ONCE
 
@@ -51,6 +53,15 @@ async def _pause() -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(PAUSE_SECONDS):
             await asyncio.Event().wait()
+
+
+async def another_secret() -> SharedSecret:
+    """Of another cluster."""
+    store = MemoryStore()
+    await agree(store, SystemClock(), SystemEntropy(), "another")
+    secret = SharedSecret(store)
+    await secret.load()
+    return secret
 
 
 class Running:
@@ -144,7 +155,7 @@ class Cluster:
         """Start a node, or start it again on its directory. ``before`` may change the broker before it reads anything."""
         loop = asyncio.get_running_loop()
         clock, entropy, disk = SystemClock(), SystemEntropy(), RealDisk()
-        agreed = await agree(self.store, clock, entropy, "c")
+        await agree(self.store, clock, entropy, "c")
         commit = GroupCommit(loop, Flush.SYNC, 2)
         path = self._directory / str(node_id)
         logs = LogManager(disk, str(path), clock, self.reports.append)
@@ -177,9 +188,9 @@ class Cluster:
             broker,
             self.store,
             commit.turn,
-            secret=agreed.secret,
             directory=UUID(int=node_id),
             listeners={"peer": address_of(listener), **await self.listen(node_id, broker, commit)},
+            tls=PLAIN,
         )
         await node.start(listener)
         running = self.nodes[node_id] = Running(broker, node, commit, logs)

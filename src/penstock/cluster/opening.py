@@ -15,7 +15,8 @@ from penstock.metadata.etcd.endpoints import Tls
 from penstock.metadata.etcd.store import EtcdStore
 from penstock.ports import Clock, Disk, Entropy
 from penstock.runtime.data_dir import DataDir, NodeFile
-from penstock.settings import ClusterSettings
+from penstock.settings import ClusterSettings, Settings
+from penstock.transport.peer_tls import PeerFiles, PeerTls
 from penstock.types import NodeId
 
 logger = logging.getLogger("penstock.cluster")
@@ -29,7 +30,6 @@ class OpenedNode(NamedTuple):
 
     store: EtcdStore
     node: NodeFile
-    secret: bytes
 
 
 async def open_cluster(
@@ -62,7 +62,17 @@ async def open_cluster(
     except BaseException:
         await store.close()
         raise
-    return OpenedNode(store, joined, record.secret)
+    return OpenedNode(store, joined)
+
+
+def read_peer_tls(settings: Settings) -> PeerTls:
+    """TLS between the nodes. INVALID_CONFIG if the files cannot be used."""
+    tls = settings.tls
+    files = PeerFiles(tls.cert_file, tls.key_file, tls.ca_file)
+    try:
+        return PeerTls(settings.cluster.peer_tls, settings.cluster.name, settings.server.node_id, files)
+    except ValueError as error:
+        raise PenstockError(Reason.INVALID_CONFIG, str(error)) from None
 
 
 async def _connect(cluster: str, addresses: list[Address], tls: Tls | None) -> EtcdStore:

@@ -149,6 +149,19 @@ class UndrainNode(Operation[NodeDrain], frozen=True):
     belongs_to = ANY_NODE
 
 
+class SecretRotation(msgspec.Struct, frozen=True):
+    """The number of the new secret. The one before it remains valid until the next rotation."""
+
+    generation: int
+
+
+class RotateClusterSecret(Operation[SecretRotation], frozen=True):
+    """Replace the secret with which nodes authenticate to each other."""
+
+    rights = (on_cluster(Action.ALTER),)
+    belongs_to = ANY_NODE
+
+
 class ReadClusterId(Operation[str], frozen=True):
     """The id of the cluster."""
 

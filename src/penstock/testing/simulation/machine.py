@@ -37,6 +37,7 @@ from penstock.testing.simulation.history import History
 from penstock.testing.simulation.loop import Process, SimulatedExecutor, SimulatedLoop
 from penstock.testing.simulation.network import SimulatedListener
 from penstock.testing.simulation.store import SimulatedEtcd, StoreClient
+from penstock.transport.peer_tls import PLAIN
 from penstock.types import Flush
 
 DATA_DIR: Final = "/data"
@@ -217,7 +218,7 @@ class Machine:
         shape, loop = self._shape, self._loop
         store = self._etcd.connect(process)
         report: Callable[[str], None] = lambda text: self._history.note("report", process, text)  # noqa: E731
-        record = await agree(store, self.clock, self._entropy, "simulated")
+        await agree(store, self.clock, self._entropy, "simulated")
         commit = GroupCommit(loop, Flush.SYNC, 2, self._executor)
         logs = LogManager(self.disk, DATA_DIR, self.clock, report)
         broker = Broker(
@@ -241,9 +242,9 @@ class Machine:
             broker,
             store,
             commit.turn,
-            secret=record.secret,
             directory=self._directory,
             listeners={"peer": self.peer, "kafka": self.kafka},
+            tls=PLAIN,
         )
         await node.start(cast(Any, SimulatedListener(self.peer)))
         kafka = KafkaGateway(broker, commit.turn, broker.settings.limits)
