@@ -107,20 +107,37 @@ def text(number: int, value: str | bytes) -> bytes:
 NO_PASSWORD = text(3, b"\x08\x01")
 
 
-def test_nodes_with_the_role_work_and_start_again(etcd: Etcd, nodes: Certificates, tmp_path: Path) -> None:
-    settings = {
+def settings_of(nodes: Certificates) -> dict[str, object]:
+    return {
         "cluster.replication_factor": 1,
         "cluster.min_in_sync": 1,
         "cluster.etcd_ca": nodes.ca,
         "cluster.etcd_cert": nodes.certificate,
         "cluster.etcd_key": nodes.key,
     }
-    with NodeProcess(tmp_path / "one", 1, etcd.urls, settings, gateways=False) as node:
+
+
+def test_nodes_with_the_role_work_and_start_again(etcd: Etcd, nodes: Certificates, tmp_path: Path) -> None:
+    with NodeProcess(tmp_path / "one", 1, etcd.urls, settings_of(nodes), gateways=False) as node:
         produce_confluent(node.bootstrap, "orders", [Record(b"1")])
         assert node.stop() == 0
         node.start()
         produce_confluent(node.bootstrap, "orders", [Record(b"2")])
         assert [record.value for record in consume_confluent(node.bootstrap, "orders", 2)] == [b"1", b"2"]
+
+
+def test_nodes_that_run_while_the_role_is_made_continue(
+    member: Certificates, root: Certificates, nodes: Certificates, tmp_path: Path
+) -> None:
+    with (
+        running_etcd(tmp_path / "etcd", certificates=member) as etcd,
+        NodeProcess(tmp_path / "one", 1, etcd.urls, settings_of(nodes), gateways=False) as node,
+    ):
+        produce_confluent(node.bootstrap, "before", [Record(b"1")])
+        asyncio.run(protect(etcd, root))
+        # A new topic needs etcd.
+        produce_confluent(node.bootstrap, "after", [Record(b"2")])
+        assert [record.value for record in consume_confluent(node.bootstrap, "after", 1)] == [b"2"]
 
 
 @pytest.mark.parametrize("prefix", ["/", "/penstock/", "/penstock/other/", "/penstock/tested", END])
