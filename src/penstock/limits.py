@@ -21,6 +21,21 @@ CONNECTION_IDLE_MS_MAX = 10 * 60 * 1000
 CONNECTION_ENDED_MS_MAX = 30 * 1000
 """How long the connection of a client that has closed its side stays open while no response becomes ready: the client may still
 read, or be gone, which cannot be distinguished."""
+ACCEPT_BACKLOG = 1024
+"""Connections that wait in the kernel to be accepted."""
+ACCEPTS_PER_TURN = 64
+"""Connections of one listener that are accepted before the event loop serves others."""
+STRANGERS_MAX = 1000
+"""Connections of all listeners in the TLS handshake or before the login; the oldest makes room for the next. With uvloop, each takes some
+25 KiB from its first byte on."""
+STRANGERS_PER_ADDRESS_MAX = 50
+"""The same for one address, so that one client cannot take the places of others."""
+HANDSHAKE_RATE_MAX = 1000
+"""TLS handshakes per second: one takes half a millisecond, so this is half a core. More connections wait in the kernel."""
+HANDSHAKE_MS_MAX = 10_000
+"""A client with a working network needs three round trips."""
+TLS_SHUTDOWN_MS_MAX = 2000
+"""How long a closed connection waits for the client's goodbye."""
 CONNECTION_PENDING_REQUESTS_MAX = 1024
 """Unanswered requests of one connection; reading pauses above it."""
 CONNECTION_PENDING_OUTPUT_BYTES_MAX = 64 * MIB

@@ -177,6 +177,10 @@ class Meters:
         self.connections: Final[dict[str, Callable[[], int]]] = {}
         """By gateway: returns the current number."""
         self.connections_refused: Final = Counts("gateway")
+        self.connections_failed = Counts("listener", "reason")
+        """Connections that did not get in: failed TLS handshakes, and clients that speak the wrong protocol."""
+        self.is_insecure = False
+        """Whether listeners off loopback need no authentication."""
         self.sync_seconds: Final = Histogram(SYNC_SECONDS)
         """One sync of a log, including its fdatasync calls."""
         self.sync_errors = 0

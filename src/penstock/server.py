@@ -4,10 +4,8 @@ import asyncio
 import contextlib
 import gc
 import logging
-import os
 import resource
 import signal
-import socket
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Final
@@ -19,6 +17,7 @@ from penstock.core.broker import Broker
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.gateway import KafkaGateway
 from penstock.gateways.tcp.gateway import TcpGateway
+from penstock.listeners import PEER, Listeners
 from penstock.log.manager import LogManager
 from penstock.metadata.sqlite import SqliteStore
 from penstock.observe import logs as log_lines
@@ -29,21 +28,16 @@ from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
 from penstock.runtime.loop import new_event_loop
 from penstock.runtime.memory import keep_freed_memory
-from penstock.settings import LogFormat, Settings
-from penstock.transport.listening import address_of, bind
+from penstock.settings import Authentication, LogFormat, Settings
+from penstock.transport.acceptor import Reception
 
 if TYPE_CHECKING:
     from penstock.cluster.node import NodeRunner
     from penstock.cluster.opening import OpenedNode
-    from penstock.gateways.grpc.gateway import GrpcGateway
     from penstock.metadata.port import MetadataStore
-    from penstock.transport.peer_tls import PeerTls
 
 logger = logging.getLogger("penstock.server")
 
-LISTENERS: Final = ("kafka", "http", "tcp", "grpc")
-PEER: Final = "peer"
-"""The listener for other nodes of a cluster."""
 STOP_GRACE_SECONDS: Final = 5.0
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -63,7 +57,7 @@ class Server:
 
     def __init__(self, settings: Settings) -> None:
         self.settings: Final = settings
-        self.addresses: dict[str, Address | None] = dict.fromkeys(LISTENERS)
+        self.listeners: Final = Listeners(settings)
         self._ready = False
         self._problem: Callable[[], str | None] = lambda: None
         """Returns why the metadata store cannot be reached, or None."""
@@ -92,10 +86,13 @@ class Server:
                 "A node of a cluster needs a peer listener: specify --peer HOST:PORT instead of off", is_usage=True
             )
         # First, because without its ports a broker must not change the data directory.
-        sockets = {name: self._bind(name) for name in self._names}
-        grpc = self._bind_grpc()
-        listeners = {} if self._is_alone else self._advertised()
-        tls = None if self._is_alone else self._peer_tls()
+        reception = Reception(
+            settings.limits, until_authenticated=settings.security.authentication is Authentication.REQUIRED
+        )
+        self.listeners.bind(reception, stack, STOP_GRACE_SECONDS)
+        for warning in self.listeners.exposure.warnings:
+            logger.warning("%s", warning)
+        advertised = {} if self._is_alone else self._advertised()
         data_dir = DataDir(settings.server.data_dir)
         data_dir.own()
         stack.callback(data_dir.release)
@@ -127,6 +124,8 @@ class Server:
         broker.off_loop = _off_loop
         broker.within = within_ms
         broker.http = self.addresses["http"]
+        broker.meters.connections_failed = reception.failures
+        broker.meters.is_insecure = self.listeners.exposure.is_insecure
         commit.on_synced = broker.meters.synced
         await asyncio.to_thread(manager.open_all)
         stack.callback(manager.close)
@@ -137,17 +136,15 @@ class Server:
         housekeeping.start()
         stack.push_async_callback(housekeeping.stop)
         cluster_node: NodeRunner | None = None
-        if opened is not None and tls is not None:
-            cluster_node = self._cluster_node(broker, commit, opened, listeners, tls)
+        if opened is not None:
+            cluster_node = self._cluster_node(broker, commit, opened, advertised)
             broker.cluster.replicas.on_failed.append(self.on_failed)
             registration = cluster_node.registration
             self._problem = lambda: registration.problem
             stack.push_async_callback(cluster_node.stop)
-            listener = sockets[PEER]
-            assert listener is not None
-            await cluster_node.start(listener)
-        await self._listen(broker, commit, sockets)
-        if grpc is not None:
+            await cluster_node.start(self.listeners.open[PEER])
+        await self._listen(broker, commit)
+        if (grpc := self.listeners.grpc) is not None:
             await grpc.start(broker)
             stack.push_async_callback(grpc.stop, STOP_GRACE_SECONDS)
         if cluster_node is not None:
@@ -160,26 +157,17 @@ class Server:
         return not self.settings.cluster.name
 
     @property
-    def _names(self) -> tuple[str, ...]:
-        return ("kafka", "http", "tcp") if self._is_alone else ("kafka", "http", "tcp", PEER)
+    def addresses(self) -> dict[str, Address | None]:
+        """The real address of each listener by its name; None if it is off."""
+        return self.listeners.addresses
 
     def _advertised(self) -> dict[str, Address]:
         from penstock.cluster.opening import advertised
 
-        return advertised(self.addresses, self.settings.cluster.advertise, self.settings.listeners.advertised_kafka)
-
-    def _peer_tls(self) -> "PeerTls":
-        from penstock.cluster.opening import read_peer_tls
-
-        return read_peer_tls(self.settings)
+        return advertised(self.addresses, self.settings.cluster.advertise, self.listeners.chosen)
 
     def _cluster_node(
-        self,
-        broker: Broker,
-        commit: GroupCommit,
-        opened: "OpenedNode",
-        listeners: Mapping[str, Address],
-        tls: "PeerTls",
+        self, broker: Broker, commit: GroupCommit, opened: "OpenedNode", listeners: Mapping[str, Address]
     ) -> "NodeRunner":
         from penstock.cluster.node import NodeRunner
 
@@ -189,7 +177,7 @@ class Server:
             commit.turn,
             directory=UUID(hex=opened.node.directory),
             listeners=listeners,
-            tls=tls,
+            tls=self.listeners.peer_tls,
         )
 
     def _start_task(self, coroutine: Coroutine[object, None, object]) -> None:
@@ -198,48 +186,21 @@ class Server:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
-    def _bind(self, name: str) -> socket.socket | None:
-        wanted: Address | None = getattr(self.settings.listeners, name)
-        if wanted is None:
-            return None
-        try:
-            listener = bind(wanted)
-        except OSError as error:
-            raise _cannot_listen(name, wanted, error) from error
-        self._stack.callback(listener.close)
-        self.addresses[name] = address_of(listener)
-        return listener
-
-    def _bind_grpc(self) -> "GrpcGateway | None":
-        wanted = self.settings.listeners.grpc
-        if wanted is None:
-            return None
-        # Importing grpc takes a tenth of a second, so it is imported only if it is used.
-        from penstock.gateways.grpc.gateway import GrpcGateway
-
-        gateway = GrpcGateway(self.settings.grpc, self.settings.limits)
-        # Releases the port if a later step fails; a second stop does nothing.
-        self._stack.push_async_callback(gateway.stop, STOP_GRACE_SECONDS)
-        try:
-            self.addresses["grpc"] = gateway.bind(wanted)
-        except OSError as error:
-            raise _cannot_listen("grpc", wanted, error) from error
-        return gateway
-
-    async def _listen(self, broker: Broker, commit: GroupCommit, sockets: Mapping[str, socket.socket | None]) -> None:
-        if (listener := sockets["kafka"]) is not None:
+    async def _listen(self, broker: Broker, commit: GroupCommit) -> None:
+        if kafka_listeners := list(self.listeners.kafka):
             kafka = KafkaGateway(broker, commit.turn, self.settings.limits)
-            await kafka.start(listener)
+            for listener in kafka_listeners:
+                await kafka.start(listener)
             self._stack.push_async_callback(kafka.stop, STOP_GRACE_SECONDS)
-        if (listener := sockets["http"]) is not None:
+        if (http_listener := self.listeners.open.get("http")) is not None:
             from penstock.gateways.http.server.gateway import HttpGateway
 
             http = HttpGateway(broker, commit.turn, self.settings.http, lambda: self._ready, self._problem)
-            http.start(listener)
+            await http.start(http_listener)
             self._stack.push_async_callback(http.stop)
-        if (listener := sockets["tcp"]) is not None:
+        if (tcp_listener := self.listeners.open.get("tcp")) is not None:
             tcp = TcpGateway(broker, commit.turn, self.settings.tcp, self.settings.limits)
-            await tcp.start(listener)
+            await tcp.start(tcp_listener)
             self._stack.push_async_callback(tcp.stop, STOP_GRACE_SECONDS)
 
     async def stop(self) -> None:
@@ -249,24 +210,12 @@ class Server:
 
     def ready_line(self) -> str:
         """The line that ``penstock serve`` prints once it accepts connections."""
-        names = LISTENERS if self._is_alone else (*LISTENERS, PEER)
-        return "penstock ready " + " ".join(f"{name}={self.addresses[name] or 'off'}" for name in names)
+        return " ".join(("penstock ready", *self.listeners.ready_words()))
 
 
 def _is_usage(error: Exception) -> bool:
     """Whether the settings are wrong, not the environment."""
     return isinstance(error, NotThisNodesError) or getattr(error, "reason", None) is Reason.INVALID_CONFIG
-
-
-def _cannot_listen(name: str, wanted: Address, error: OSError) -> StartError:
-    return StartError(
-        f"cannot listen on {wanted} for {name}: {_words(error)}; specify another address with --{name} HOST:PORT"
-    )
-
-
-def _words(error: OSError) -> str:
-    """The error text of the system, without the prefix of the event loop."""
-    return str(error) if error.errno is None else os.strerror(error.errno).lower()
 
 
 def _off_loop(work: Callable[[], None], done: Callable[[], None]) -> None:

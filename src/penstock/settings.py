@@ -87,6 +87,16 @@ class ListenerSettings(Struct, frozen=True, kw_only=True):
     ] = None
 
 
+class KafkaListenerSettings(Struct, frozen=True, kw_only=True):
+    """One more listener for the Kafka protocol, for example for clients outside the network of the cluster. Its name is part of the section."""
+
+    address: Annotated[Address | None, about("the listen address; required")] = None
+    advertised: Annotated[
+        Address | None,
+        about("the address that clients of this listener receive; off: the address that they connected to"),
+    ] = None
+
+
 class ClientAuth(Enum):
     """Whether TLS clients present a certificate."""
 
@@ -103,8 +113,11 @@ class TlsVersion(Enum):
 
 
 class TlsSettings(Struct, frozen=True, kw_only=True):
-    """TLS on every listener. Files are PEM; they are read again when they change, and on SIGHUP."""
+    """TLS on every listener; [tls.NAME] has what differs for one. Files are PEM, and are read again when they change, and on SIGHUP."""
 
+    enabled: Annotated[bool, about("use TLS if there is a certificate; a listener's own section can turn it off")] = (
+        True
+    )
     cert_file: Annotated[str, about("the file with the certificate chain of the listeners; empty: no TLS")] = ""
     key_file: Annotated[str, about("the file with the private key of that certificate")] = ""
     ca_file: Annotated[str, about("the file with the certificate authorities that client certificates need")] = ""
@@ -114,6 +127,11 @@ class TlsSettings(Struct, frozen=True, kw_only=True):
         str,
         about("how the subject of a client certificate becomes a principal, as Kafka's ssl.principal.mapping.rules"),
     ] = "DEFAULT"
+
+    @property
+    def is_on(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.enabled and bool(self.cert_file)
 
 
 class Authentication(Enum):
@@ -299,6 +317,18 @@ class LimitSettings(Struct, frozen=True, kw_only=True):
         int, about("the largest request; a larger one closes the connection", ge=1024, le=2**31 - 1)
     ] = limits.REQUEST_BYTES_MAX
     connections_max: Annotated[int, about("the maximum number of open connections", ge=1)] = limits.CONNECTIONS_MAX
+    handshake_rate_max: Annotated[
+        int, about("TLS handshakes per second, of all listeners; more connections wait; 0: no limit", ge=0)
+    ] = limits.HANDSHAKE_RATE_MAX
+    strangers_max: Annotated[
+        int,
+        about(
+            "connections in the TLS handshake or before the login; above it, the oldest is closed for the next", ge=1
+        ),
+    ] = limits.STRANGERS_MAX
+    strangers_per_address_max: Annotated[int, about("the same for one client address", ge=1)] = (
+        limits.STRANGERS_PER_ADDRESS_MAX
+    )
     connection_idle_ms_max: Annotated[int, about("an idle connection is closed after this time", ge=1000)] = (
         limits.CONNECTION_IDLE_MS_MAX
     )
@@ -440,6 +470,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     http: HttpSettings = field(default_factory=HttpSettings)
     tcp: TcpSettings = field(default_factory=TcpSettings)
     grpc: GrpcSettings = field(default_factory=GrpcSettings)
+    kafka_listeners: Mapping[str, KafkaListenerSettings] = field(default_factory=dict)
+    """More listeners for the Kafka protocol, by their names: ``[listeners.NAME]``."""
+    listener_tls: Mapping[str, TlsSettings] = field(default_factory=dict)
+    """The TLS of listeners that differs from ``tls``, by their names: ``[tls.NAME]``, with the rest from ``tls``."""
     sources: Mapping[str, SettingSource] = field(default_factory=dict)
     """The source of each value that is not a default, by its path ("log.flush")."""
 
@@ -454,6 +488,10 @@ class Settings(Struct, frozen=True, kw_only=True):
         of_cluster = {"min.insync.replicas": str(self.cluster.min_in_sync)} if self.cluster.name else {}
         return {**of_cluster, **self.topic_defaults}
 
+    def tls_of(self, listener: str) -> TlsSettings:
+        """The TLS of a listener."""
+        return self.listener_tls.get(listener, self.tls)
+
     def source_of(self, path: str) -> SettingSource:
         """Where the value at ``path`` came from."""
         return self.sources.get(path, DEFAULT)
@@ -464,5 +502,12 @@ DEFAULT = SettingSource()
 SECTIONS: Mapping[str, type[Struct]] = {
     name: kind for name, kind in get_type_hints(Settings).items() if isinstance(kind, type) and issubclass(kind, Struct)
 }
+NAMED_SECTIONS: Mapping[str, tuple[type[Struct], str]] = {
+    "listeners": (KafkaListenerSettings, "kafka_listeners"),
+    "tls": (TlsSettings, "listener_tls"),
+}
+"""Sections with a subsection per listener (``[listeners.outside]``): its struct, and the field of :class:`Settings`."""
+LISTENERS = ("kafka", "http", "tcp", "grpc", "peer")
+"""The names of the listeners in :class:`ListenerSettings`."""
 TOPIC_DEFAULTS = "topic_defaults"
 """The only section whose keys are not fields of a struct: they are Kafka's topic configs."""

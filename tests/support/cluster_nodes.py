@@ -27,9 +27,9 @@ from penstock.runtime.clock import SystemClock, SystemEntropy
 from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
 from penstock.settings import ClusterSettings, GroupSettings, LogSettings, ServerSettings, Settings
-from penstock.transport.listening import address_of, bind
 from penstock.transport.peer_tls import PLAIN
 from penstock.types import Flush
+from tests.support.listeners import plain
 from tests.support.settings import AT_ONCE
 
 SECONDS_MAX = 60.0
@@ -183,13 +183,13 @@ class Cluster:
         broker.background = background
         before(broker)
         await broker.start()
-        listener = bind(Address("127.0.0.1", 0))
+        listener = plain("peer")
         node = NodeRunner(
             broker,
             self.store,
             commit.turn,
             directory=UUID(int=node_id),
-            listeners={"peer": address_of(listener), **await self.listen(node_id, broker, commit)},
+            listeners={"peer": listener.address, **await self.listen(node_id, broker, commit)},
             tls=PLAIN,
         )
         await node.start(listener)

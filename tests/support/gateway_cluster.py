@@ -35,9 +35,9 @@ from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
 from penstock.server import STOP_GRACE_SECONDS
 from penstock.settings import ClusterSettings, GroupSettings, LogSettings, ServerSettings, Settings
-from penstock.transport.listening import address_of, bind
 from penstock.transport.peer_tls import PLAIN
 from penstock.types import Flush, NodeId
+from tests.support.listeners import plain
 from tests.support.settings import AT_ONCE
 
 SECONDS_MAX = 60.0
@@ -112,8 +112,8 @@ class GatewayNode:
     async def _start_gateways(self, commit: GroupCommit) -> None:
         stack, broker, settings = self._stack, self.broker, self.settings
         names = ("peer", "kafka", "http", "tcp")
-        sockets = {name: bind(LOOPBACK) for name in names}
-        listeners = {name: address_of(sockets[name]) for name in names}
+        opened = {name: plain(name) for name in names}
+        listeners = {name: listener.address for name, listener in opened.items()}
         self.grpc = GrpcGateway(settings.grpc, settings.limits)
         listeners["grpc"] = self.grpc.bind(LOOPBACK)
         self.addresses = {name: str(address) for name, address in listeners.items()}
@@ -125,17 +125,17 @@ class GatewayNode:
             listeners=listeners,
             tls=PLAIN,
         )
-        await self.cluster_node.start(sockets["peer"])
+        await self.cluster_node.start(opened["peer"])
         stack.push_async_callback(self.cluster_node.stop)
         self.kafka = KafkaGateway(broker, commit.turn, settings.limits)
-        await self.kafka.start(sockets["kafka"])
+        await self.kafka.start(opened["kafka"])
         stack.push_async_callback(self.kafka.stop, STOP_GRACE_SECONDS)
         problem = lambda: self.problem  # noqa: E731
         self.http = HttpGateway(broker, commit.turn, settings.http, lambda: True, problem)
-        self.http.start(sockets["http"])
+        await self.http.start(opened["http"])
         stack.push_async_callback(self.http.stop)
         self.tcp = TcpGateway(broker, commit.turn, settings.tcp, settings.limits)
-        await self.tcp.start(sockets["tcp"])
+        await self.tcp.start(opened["tcp"])
         stack.push_async_callback(self.tcp.stop, STOP_GRACE_SECONDS)
         await self.grpc.start(broker)
         stack.push_async_callback(self.grpc.stop, STOP_GRACE_SECONDS)

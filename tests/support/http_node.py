@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import re
-import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -12,6 +11,7 @@ import httpx
 
 from penstock.gateways.http.server.gateway import HttpBounds, HttpGateway
 from tests.support.kafka_node import KafkaNode
+from tests.support.listeners import plain
 
 ANSWER_SECONDS_MAX = 20.0
 
@@ -25,11 +25,10 @@ class HttpNode(KafkaNode):
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        listener = socket.create_server(("127.0.0.1", 0))
-        listener.setblocking(False)
-        self.port: int = listener.getsockname()[1]
+        listener = plain("http")
+        self.port: int = listener.address.port
         self.http = HttpGateway(self.broker, self.flusher.turn, self.settings.http, lambda: True, bounds=self._bounds)
-        self.http.start(listener)
+        await self.http.start(listener)
         self._stack.push_async_callback(self.http.stop)
         self.client = httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}", timeout=ANSWER_SECONDS_MAX)
         self._stack.push_async_callback(self.client.aclose)

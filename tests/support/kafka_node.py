@@ -29,6 +29,7 @@ from penstock.runtime.group_commit import GroupCommit
 from penstock.settings import GroupSettings, LogSettings, ServerSettings, Settings
 from penstock.types import Flush, Gateway, GroupId, NodeId, PartitionKey, TopicName
 from penstock.wire.kafka.apis import API, ApiKey
+from tests.support.listeners import unbound
 from tests.support.settings import AT_ONCE
 from tests.support.worlds import CountingEntropy, ManualClock
 
@@ -55,6 +56,7 @@ class KafkaNode:
         self.settings = Settings(server=ServerSettings(node_id=NODE), **settings)
         self._stack = AsyncExitStack()
         self._tasks: set[asyncio.Task[Any]] = set()
+        self.listener = unbound("kafka")
         self.reports: list[str] = []
 
     async def __aenter__(self) -> Self:
@@ -108,6 +110,7 @@ class KafkaNode:
             caller=self.caller,
             now_ms=self.clock.now_ms(),
             monotonic_ms=self.clock.monotonic_ms(),
+            listener=self.listener,
             local=Address("127.0.0.1", 9092),
         )
         handle: Callable[[Any, Any], Any] = HANDLERS[key].handle

@@ -11,12 +11,10 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
 
-from penstock.address import Address
 from penstock.gateways.kafka.connection import KafkaConnection
 from penstock.gateways.kafka.gateway import KafkaGateway
 from penstock.records.builder import build_batch
 from penstock.records.records import Record, read_records
-from penstock.transport.listening import address_of, bind
 from penstock.wire.kafka.apis import API, ApiKey
 from penstock.wire.kafka.create_topics_generated import (
     CreateTopicsRequest,
@@ -39,6 +37,7 @@ from penstock.wire.kafka.produce_generated import (
     ProduceResponsePartition,
 )
 from tests.support.kafka_node import KafkaNode
+from tests.support.listeners import plain
 
 NOW_MS = 1_700_000_000_000
 SECONDS_MAX = 30.0
@@ -224,8 +223,8 @@ class WireNode(KafkaNode):
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         self.gateway = KafkaGateway(self.broker, self.gateway.turn, self.settings.limits)
-        listener = bind(Address("127.0.0.1", 0))
-        self.address = address_of(listener)
+        listener = plain("kafka")
+        self.address = listener.address
         await self.gateway.start(listener)
         self._stack.push_async_callback(self.gateway.stop, 1.0)
         return self

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from penstock.settings import PeerTlsMode
-from penstock.transport.peer_tls import PeerFiles, PeerTls, node_uri
+from penstock.settings import PeerTlsMode, TlsSettings
+from penstock.transport.peer_tls import PeerTls, node_uri
 
 CLUSTER = "c"
 DAY = timedelta(days=1)
@@ -30,7 +30,7 @@ class Authority:
     def file(self) -> Path:
         return self.folder / "ca.pem"
 
-    def node(self, node_id: int, *, cluster: str = CLUSTER, name: str = "", **more: object) -> PeerFiles:
+    def node(self, node_id: int, *, cluster: str = CLUSTER, name: str = "", **more: object) -> TlsSettings:
         """The files of a node."""
         uri = node_uri(cluster, node_id)
         return self.certified(name or f"{cluster}-{node_id}", [uri], **more)  # type: ignore[arg-type]
@@ -42,7 +42,7 @@ class Authority:
         *,
         age: timedelta = timedelta(),
         usages: tuple[x509.ObjectIdentifier, ...] = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH),
-    ) -> PeerFiles:
+    ) -> TlsSettings:
         """A certificate with these names; ``age`` is how long ago it was made, for two days."""
         key = generate_private_key(SECP256R1())
         names = [x509.IPAddress(IPv4Address("127.0.0.1")), *map(x509.UniformResourceIdentifier, uris)]
@@ -53,9 +53,13 @@ class Authority:
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .sign(self.key, SHA256())
         )
-        made = PeerFiles(str(self.folder / f"{name}.pem"), str(self.folder / f"{name}.key"), str(self.file))
-        Path(made.certificate).write_bytes(certificate.public_bytes(Encoding.PEM))
-        _write_key(Path(made.key), key)
+        made = TlsSettings(
+            cert_file=str(self.folder / f"{name}.pem"),
+            key_file=str(self.folder / f"{name}.key"),
+            ca_file=str(self.file),
+        )
+        Path(made.cert_file).write_bytes(certificate.public_bytes(Encoding.PEM))
+        _write_key(Path(made.key_file), key)
         return made
 
     def tls(self, node_id: int, mode: PeerTlsMode = PeerTlsMode.REQUIRE) -> PeerTls:

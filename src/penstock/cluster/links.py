@@ -23,7 +23,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.limits import REQUEST_BYTES_MAX
 from penstock.ports import Entropy
 from penstock.transport.listening import send_at_once
-from penstock.transport.peer_tls import PeerTls, fingerprint_of_peer
+from penstock.transport.peer_tls import PeerTls, fingerprint_of_peer, tls_of
 from penstock.transport.receive import BufferPool, FrameReader
 from penstock.types import Buffer, NodeId
 from penstock.wire.errors import ProtocolViolation
@@ -247,8 +247,7 @@ class Link:
     async def _open(self, tls: PeerTls, address: Address) -> _Wire:
         """A new connection, with TLS if the other node offers it or this one requires it."""
         node = self._nodes.nodes.get(self.node_id)
-        certificate = tls.outgoing(is_offered_there=node is not None and node.peer_tls)
-        context = None if certificate is None else certificate.client
+        context = tls.outgoing(is_offered_there=node is not None and node.peer_tls)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
@@ -281,17 +280,17 @@ class Link:
     def _check_certificate(self, wire: _Wire, tls: PeerTls) -> bytes:
         """The SHA-256 of the other node's certificate; empty without TLS. CLUSTER_AUTHORIZATION_FAILED if it is another node's."""
         assert wire.transport is not None
-        connection = wire.transport.get_extra_info("ssl_object")
-        if connection is None:
+        end = tls_of(wire.transport)
+        if end is None:
             assert not tls.is_required
             return b""
-        problem = tls.problem_of(connection, self.node_id)
+        problem = tls.problem_of(end.connection, self.node_id)
         if problem:
             raise PenstockError(
                 Reason.CLUSTER_AUTHORIZATION_FAILED,
                 f"The process at the address of node {self.node_id} is another one: {problem}",
             )
-        return fingerprint_of_peer(connection)
+        return fingerprint_of_peer(end.connection)
 
     async def _sasl(self, data: bytes) -> bytes:
         answer = await self.post(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=data))

@@ -1,7 +1,6 @@
 """The parts of a node that connect its broker to the cluster. ``server.py`` starts them after the broker, and stops them before it."""
 
 import asyncio
-import socket
 from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
@@ -23,6 +22,7 @@ from penstock.core.topics.records import partition_key
 from penstock.gateways.peers.gateway import PeerGateway
 from penstock.metadata.port import SharedStore
 from penstock.ports import EndOfTurn
+from penstock.transport.listener import Listener
 from penstock.transport.peer_tls import PeerTls
 
 _HANDOVER_LOOK_SECONDS: Final = 0.02
@@ -83,7 +83,7 @@ class NodeRunner:
         if epoch >= 0:
             self._broker.prepare_ids()
 
-    async def start(self, peer_listener: socket.socket) -> None:
+    async def start(self, peer_listener: Listener) -> None:
         """Listen for other nodes, register, and begin to copy, to watch other nodes, and to be a candidate for controller."""
         await self.peers.start(peer_listener)
         await self.registration.start()

@@ -15,8 +15,7 @@ from penstock.metadata.etcd.endpoints import Tls
 from penstock.metadata.etcd.store import EtcdStore
 from penstock.ports import Clock, Disk, Entropy
 from penstock.runtime.data_dir import DataDir, NodeFile
-from penstock.settings import ClusterSettings, Settings
-from penstock.transport.peer_tls import PeerFiles, PeerTls
+from penstock.settings import ClusterSettings
 from penstock.types import NodeId
 
 logger = logging.getLogger("penstock.cluster")
@@ -65,16 +64,6 @@ async def open_cluster(
     return OpenedNode(store, joined)
 
 
-def read_peer_tls(settings: Settings) -> PeerTls:
-    """TLS between the nodes. INVALID_CONFIG if the files cannot be used."""
-    tls = settings.tls
-    files = PeerFiles(tls.cert_file, tls.key_file, tls.ca_file)
-    try:
-        return PeerTls(settings.cluster.peer_tls, settings.cluster.name, settings.server.node_id, files)
-    except ValueError as error:
-        raise PenstockError(Reason.INVALID_CONFIG, str(error)) from None
-
-
 async def _connect(cluster: str, addresses: list[Address], tls: Tls | None) -> EtcdStore:
     """Connect, and wait if etcd is starting at the same time. Permanent errors are raised at once."""
     deadline = asyncio.get_running_loop().time() + _CONNECT_SECONDS
@@ -94,15 +83,15 @@ async def _connect(cluster: str, addresses: list[Address], tls: Tls | None) -> E
 
 
 def advertised(
-    bound: Mapping[str, Address | None], advertise: str, advertised_kafka: Address | None
+    bound: Mapping[str, Address | None], advertise: str, chosen: Mapping[str, Address]
 ) -> dict[str, Address]:
-    """The addresses at which other nodes reach this one. INVALID_CONFIG if they cannot."""
+    """The addresses at which other nodes and clients reach this one; ``chosen`` has those that are configured. INVALID_CONFIG if they cannot."""
     found: dict[str, Address] = {}
     for name, address in bound.items():
         if address is None:
             continue
-        if name == "kafka" and advertised_kafka is not None:
-            found[name] = advertised_kafka
+        if name in chosen:
+            found[name] = chosen[name]
             continue
         host = advertise or address.host
         if host in _ANY_HOST:

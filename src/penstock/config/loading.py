@@ -8,6 +8,7 @@ from typing import Annotated, get_args, get_origin, get_type_hints
 import msgspec
 
 from penstock.address import OFF, Address, parse_address
+from penstock.config.named import check_name, named_path, problems_of, take_named, with_named
 from penstock.config.sources import (
     ConfigError,
     Found,
@@ -17,7 +18,7 @@ from penstock.config.sources import (
     read_toml,
 )
 from penstock.errors import PenstockError
-from penstock.settings import SECTIONS, TOPIC_DEFAULTS, WANTED, Settings, SettingSource, SourceKind
+from penstock.settings import NAMED_SECTIONS, SECTIONS, TOPIC_DEFAULTS, WANTED, Settings, SettingSource, SourceKind
 
 _UNEXPECTED = "got {}, expected {}"
 """Follows the path of the setting."""
@@ -81,9 +82,14 @@ def _read(path: str, found: Found) -> object:
         if found.value == {}:
             return found.value
         raise ValueError(_UNEXPECTED.format(_shown(found.value), f"a table with keys, such as [{section}]"))
-    types = field_types(SECTIONS[section])
+    named = named_path(path)
+    if named is None:
+        types, prefix = field_types(SECTIONS[section]), f"{section}."
+    else:
+        check_name(named)
+        types, prefix, key = field_types(NAMED_SECTIONS[section][0]), f"{section}.{named.name}.", named.key
     if key not in types:
-        raise ValueError(_unknown(key, f"{section}.", types))
+        raise ValueError(_unknown(key, prefix, types))
     return _convert(types[key], found)
 
 
@@ -168,6 +174,8 @@ def _topic_config_text(value: object) -> str | None:
 
 
 def _check_relations(settings: Settings) -> None:
+    if problems := list(problems_of(settings)):
+        raise ConfigError(problems)
     low, high = settings.groups.session_timeout_ms_min, settings.groups.session_timeout_ms_max
     if low > high:
         above = f"{low} is above groups.session_timeout_ms_max, which is {high}; change one of them"
@@ -196,10 +204,13 @@ def _derive_http_listener(values: dict[str, object], sources: dict[str, SettingS
 
 def _assemble(values: Mapping[str, object], sources: Mapping[str, SettingSource]) -> Settings:
     by_section: dict[str, dict[str, object]] = {}
-    for path, value in values.items():
+    plain = dict(values)
+    named = take_named(plain)
+    for path, value in plain.items():
         section, _, key = path.partition(".")
         if key:
             by_section.setdefault(section, {})[key] = value
     topic_defaults = {key: str(value) for key, value in by_section.pop(TOPIC_DEFAULTS, {}).items()}
     sections = {name: SECTIONS[name](**chosen) for name, chosen in by_section.items()}
-    return Settings(**sections, topic_defaults=topic_defaults, sources=dict(sources))  # type: ignore[arg-type]
+    settings = Settings(**sections, topic_defaults=topic_defaults, sources=dict(sources))  # type: ignore[arg-type]
+    return with_named(settings, named)

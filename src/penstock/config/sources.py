@@ -54,7 +54,10 @@ def read_toml(path: Path) -> Layer:
 
 
 def read_environment(environment: Mapping[str, str]) -> Layer:
-    """``PENSTOCK__LOG__FLUSH`` as ``log.flush``. A topic config's dots are underscores: ``...__RETENTION_MS``."""
+    """``PENSTOCK__LOG__FLUSH`` as ``log.flush``, ``PENSTOCK__TLS__HTTP__ENABLED`` as ``tls.http.enabled``.
+
+    A topic config's dots are underscores: ``...__RETENTION_MS``.
+    """
     layer: Layer = {}
     for name in sorted(environment):
         if not name.startswith(ENVIRONMENT_PREFIX):
@@ -62,6 +65,8 @@ def read_environment(environment: Mapping[str, str]) -> Layer:
         section, _, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().partition("__")
         if section == "topic_defaults":
             key = key.replace("_", ".")
+        else:
+            key = key.replace("__", ".")
         layer[f"{section}.{key}" if key else section] = Found(
             environment[name], SettingSource(SourceKind.ENVIRONMENT, name)
         )

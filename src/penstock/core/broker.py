@@ -57,7 +57,7 @@ INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
 class Broker:
     """The core of one node. Everything is called on the event loop."""
 
-    def __init__(  # noqa: PLR0915  all parts of a node are created here
+    def __init__(
         self,
         settings: Settings,
         *,
@@ -79,7 +79,6 @@ class Broker:
         self.cluster_id: Final = cluster_id
         self.is_alone: Final = not settings.cluster.name
         """Whether this is the only node of its cluster, so that it need not register to lead."""
-        self.advertised: Final = settings.listeners.advertised_kafka
         self.topics: Final = Topics(store, clock, entropy, settings)
         self.configs: Final = DynamicConfigs(store, self.node_id, settings.topic_configs)
         """Configs of brokers and groups that can change at any time."""

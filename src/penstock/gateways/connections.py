@@ -6,10 +6,8 @@ anything. A connection sends once at the end of the event loop's turn, and reads
 
 import asyncio
 import logging
-import socket
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import Final, Generic, TypeVar, cast
 
 from penstock.core.broker import Broker
@@ -18,10 +16,9 @@ from penstock.core.security.access import ANONYMOUS, Caller
 from penstock.limits import CONNECTION_ENDED_MS_MAX
 from penstock.ports import EndOfTurn
 from penstock.settings import LimitSettings
+from penstock.transport.listener import Accepting, Arrival, Door, Listener
 from penstock.types import Gateway
 
-BACKLOG: Final = 1024
-"""Connections that wait to be accepted."""
 SWEEP_MS: Final = 1000
 """The interval between two checks of all connections."""
 
@@ -29,8 +26,12 @@ SWEEP_MS: Final = 1000
 class ClientConnection(ABC):
     """One client, and whether it is idle or slow."""
 
-    def __init__(self, kind: Gateway, turn: EndOfTurn, monotonic_ms: int) -> None:
-        self.caller = Caller(ANONYMOUS, kind)
+    def __init__(self, kind: Gateway, turn: EndOfTurn, monotonic_ms: int, arrival: Arrival) -> None:
+        self.arrival: Final = arrival
+        self.listener: Final = arrival.listener
+        self.certificate: str | None = None
+        """The name that the rules make of the client's certificate, if it presented one."""
+        self.caller = Caller(ANONYMOUS, kind, listener=arrival.listener.name)
         self._turn = turn
         self._transport: asyncio.Transport | None = None
         self._last_active_ms = monotonic_ms
@@ -53,6 +54,7 @@ class ClientConnection(ABC):
         peer = opened.get_extra_info("peername")
         self.caller = self.caller._replace(client=peer[0] if peer else "")
         opened.set_write_buffer_limits(high=output_bytes_max)
+        self.arrival.on_crowded = self.abort
         return opened
 
     def ready(self) -> None:
@@ -127,21 +129,22 @@ class ConnectionGateway(Generic[Connection]):
         # In the order of arrival, so that checks always have the same order.
         self._connections: dict[Connection, None] = {}
         self._stopping = False
-        self._server: asyncio.Server | None = None
+        self._doors: list[Accepting] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._drained: Final = asyncio.Event()
         broker.meters.connections[kind.value] = lambda: len(self._connections)
 
-    async def _listen(self, listener: socket.socket, connect: Callable[[], asyncio.BaseProtocol]) -> None:
-        """Listen on a bound socket, which the gateway owns from now on."""
-        self._server = await self.loop.create_server(connect, sock=listener, backlog=BACKLOG)
-        self._sweep = self.loop.call_later(SWEEP_MS / 1000, self._look_after)
+    async def _listen(self, listener: Listener, door: Door) -> None:
+        """Accept the connections of a listener. A gateway can have several."""
+        self._doors.append(await listener.serve(door))
+        if self._sweep is None:
+            self._sweep = self.loop.call_later(SWEEP_MS / 1000, self._look_after)
 
     def _close(self) -> None:
         """Stop accepting, and close each connection once everything begun is answered."""
         self._stopping = True
-        if self._server is not None:
-            self._server.close()
+        for door in self._doors:
+            door.close()
         if self._sweep is not None:
             self._sweep.cancel()
         for connection in list(self._connections):
@@ -179,6 +182,7 @@ class ConnectionGateway(Generic[Connection]):
 
     def forget(self, connection: Connection) -> None:
         """A connection is closed."""
+        connection.arrival.known()
         self._connections.pop(connection, None)
         if not self._connections:
             self._drained.set()

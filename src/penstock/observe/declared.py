@@ -143,6 +143,14 @@ METRICS: Final = (
     _counter("penstock_request_errors_total", "Requests refused.", ("gateway", "reason")),
     _gauge("penstock_connections", "Open connections.", ("gateway",)),
     _counter("penstock_connections_refused_total", "Connections refused by a limit.", ("gateway",)),
+    _counter(
+        "penstock_connections_failed_total",
+        "Connections that failed before the first request, such as TLS handshakes.",
+        ("listener", "reason"),
+    ),
+    _gauge(
+        "penstock_insecure", "1 if clients on other machines need not authenticate, because security.insecure is set."
+    ),
     *CLUSTER_METRICS,
     # The disk and the node.
     _histogram("penstock_sync_seconds", "Time to sync a log to the disk."),

@@ -310,6 +310,7 @@ class BrokerCollector(Collector):
         yield self._counts("penstock_request_errors_total", meters.request_errors)
         yield self._simple("penstock_connections", (((name,), count()) for name, count in meters.connections.items()))
         yield self._counts("penstock_connections_refused_total", meters.connections_refused)
+        yield self._counts("penstock_connections_failed_total", meters.connections_failed)
 
     def _cluster(self) -> Iterator[Family | None]:
         for found in numbers_of(self._broker, STEP, is_reachable=self._problem() is None):
@@ -318,6 +319,7 @@ class BrokerCollector(Collector):
     def _node(self) -> Iterator[Family]:
         broker = self._broker
         yield self._histogram("penstock_sync_seconds", [((), broker.meters.sync_seconds)])
+        yield self._simple("penstock_insecure", [((), int(broker.meters.is_insecure))])
         yield self._simple("penstock_sync_errors_total", [((), broker.meters.sync_errors)])
         with contextlib.suppress(OSError):
             yield self._simple("penstock_disk_free_bytes", [((), shutil.disk_usage(broker.logs.data_dir).free)])

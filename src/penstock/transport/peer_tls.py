@@ -4,43 +4,23 @@ A node's certificate has the subject alternative name ``URI:penstock://CLUSTER/n
 host name of a node does not matter, so a certificate stays valid when a node moves. Each end compares the name with the node that it
 expects, because a valid certificate only shows that its holder is *some* node.
 
-The contexts are made anew when the files change. A connection keeps those with which it began.
+A connection keeps the certificate with which it began when the files change.
 """
 
+import asyncio
 import ssl
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from penstock.settings import PeerTlsMode
+from penstock.settings import PeerTlsMode, TlsSettings
+from penstock.transport.tls import Loaded, Pems, ServerTls, Subject, load_chain, read_pems, stamps_of, trust
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
 SCHEME: Final = "penstock://"
-TLS_RECORD: Final = 0x16
-"""The first byte of a TLS connection. A frame below 16 MiB begins with 0."""
-
-
-class PeerFiles(NamedTuple):
-    """Files in PEM."""
-
-    certificate: str
-    """The node's certificate, and those between it and the authority."""
-    key: str
-    ca: str
-    """The authorities of which the other nodes' certificates must be."""
-
-
-class PeerCertificate(NamedTuple):
-    """What new connections use."""
-
-    server: ssl.SSLContext
-    client: ssl.SSLContext
-    fingerprint: bytes
-    """The SHA-256 of the node's certificate."""
 
 
 def node_uri(cluster: str, node_id: int) -> str:
@@ -48,18 +28,81 @@ def node_uri(cluster: str, node_id: int) -> str:
     return f"{SCHEME}{cluster}/node/{node_id}"
 
 
-class PeerTls:
-    """The mode of this node, and its certificate of the moment."""
+class NodeContext(ssl.SSLContext):
+    """For connections from other nodes. The loop remembers with a connection which context it was made with."""
 
-    def __init__(self, mode: PeerTlsMode, cluster: str, node_id: int, files: PeerFiles | None) -> None:
+    fingerprint: bytes
+    """The SHA-256 of the certificate that it presents."""
+    outgoing: ssl.SSLContext
+    """For connections to other nodes, with the same files."""
+
+
+class NodeCertificate(ServerTls):
+    """A node's certificate, in the files of the moment, for both directions."""
+
+    def __init__(self, settings: TlsSettings, uri: str) -> None:
+        """ValueError if the files cannot be used, or if the certificate is not that of this node."""
+        self._uri = uri
+        super().__init__(settings, _no_principal)
+
+    def _load(self) -> Loaded:
+        settings = self.settings
+        if not (settings.cert_file and settings.key_file and settings.ca_file):
+            raise ValueError(
+                "cluster.peer_tls needs a certificate: set cert_file, key_file and ca_file in [tls.peer], or set cluster.peer_tls to off"
+            )
+        stamps = stamps_of(settings)
+        pems = read_pems(settings)
+        leaf = _leaf(settings.cert_file, pems.chain)
+        self._check(leaf)
+        context = NodeContext(ssl.PROTOCOL_TLS_SERVER)
+        # A resumed session would not show a certificate again that may have been withdrawn.
+        context.num_tickets = 0
+        context.fingerprint = sha256(leaf).digest()
+        context.outgoing = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        for each in (context, context.outgoing):
+            _prepare(each, settings, pems)
+        return Loaded(context, pems, stamps)
+
+    @property
+    def client_context(self) -> ssl.SSLContext:
+        """The context for a new connection to another node."""
+        context = self.context
+        assert isinstance(context, NodeContext)
+        return context.outgoing
+
+    def _check(self, leaf: bytes) -> None:
+        """Whether other nodes accept the certificate: they would only close the connection."""
+        from cryptography import x509
+
+        file, certificate = self.settings.cert_file, x509.load_der_x509_certificate(leaf)
+        if certificate.not_valid_after_utc < datetime.now(UTC):
+            raise ValueError(
+                f"the certificate in {file} expired on {certificate.not_valid_after_utc:%Y-%m-%d}; renew it"
+            )
+        found = [uri for uri in _uris(certificate) if uri.startswith(SCHEME)]
+        if found != [self._uri]:
+            raise ValueError(
+                f"the certificate in {file} {_names(found)}; that of this node must have the subject alternative name URI:{self._uri}, and no other such name"
+            )
+
+
+class PeerTls:
+    """Whether this node uses TLS with other nodes, and with which certificate."""
+
+    def __init__(
+        self,
+        mode: PeerTlsMode = PeerTlsMode.OFF,
+        cluster: str = "",
+        node_id: int = 0,
+        settings: TlsSettings | None = None,
+    ) -> None:
         """ValueError if the files cannot be used."""
         self.mode: Final = mode
         self._cluster: Final = cluster
-        self._node_id: Final = node_id
-        self._files: Final = files
-        self.current: PeerCertificate | None = None
+        self.certificate: NodeCertificate | None = None
         if self.is_offered:
-            self.reload()
+            self.certificate = NodeCertificate(settings or TlsSettings(), node_uri(cluster, node_id))
 
     @property
     def is_offered(self) -> bool:
@@ -71,35 +114,40 @@ class PeerTls:
         """Whether there is no connection without TLS."""
         return self.mode is PeerTlsMode.REQUIRE
 
-    def reload(self) -> None:
-        """Use the files as they are now. ValueError if they cannot be used; then nothing changes."""
-        files = self._files
-        if files is None or not (files.certificate and files.key and files.ca):
-            raise ValueError(
-                f"cluster.peer_tls is {self.mode.value}, but the node has no certificate: set tls.peer.cert_file, tls.peer.key_file and tls.peer.ca_file"
-            )
-        leaf = _leaf(files.certificate)
-        _check_own(files.certificate, leaf, node_uri(self._cluster, self._node_id))
-        self.current = PeerCertificate(
-            _context(ssl.PROTOCOL_TLS_SERVER, files), _context(ssl.PROTOCOL_TLS_CLIENT, files), sha256(leaf).digest()
-        )
-
-    def outgoing(self, *, is_offered_there: bool) -> PeerCertificate | None:
-        """What a connection to another node uses; None: it is plain. There is no way back to plain after a failure."""
-        assert self.current is not None or not self.is_offered
-        return self.current if self.is_required or (self.is_offered and is_offered_there) else None
+    def outgoing(self, *, is_offered_there: bool) -> ssl.SSLContext | None:
+        """What a connection to another node uses; None: no TLS. After a failure, it is not tried without TLS."""
+        if not (self.is_required or (self.is_offered and is_offered_there)):
+            return None
+        assert self.certificate is not None
+        return self.certificate.client_context
 
     def problem_of(self, connection: ssl.SSLObject, node_id: int) -> str:
         """Why the other end of a TLS connection is not this node; empty if it is."""
         wanted, found = node_uri(self._cluster, node_id), names_in(connection.getpeercert())
         if found == [wanted]:
             return ""
-        has = f"is for {' and '.join(found)}" if found else "names no node"
-        return f"the certificate {has}; that of node {node_id} must have the subject alternative name URI:{wanted}, and no other such name"
+        return f"the certificate {_names(found)}; that of node {node_id} must have the subject alternative name URI:{wanted}, and no other such name"
 
 
-PLAIN: Final = PeerTls(PeerTlsMode.OFF, "", 0, None)
+PLAIN: Final = PeerTls()
 """No TLS between nodes."""
+
+
+class PeerEnd(NamedTuple):
+    """What is known of a TLS connection between nodes."""
+
+    connection: ssl.SSLObject
+    own_fingerprint: bytes
+    """The SHA-256 of the certificate that this node presented, if the other one connected."""
+
+
+def tls_of(transport: asyncio.BaseTransport) -> PeerEnd | None:
+    """The TLS of a connection; None if it has none."""
+    connection = transport.get_extra_info("ssl_object")
+    if connection is None:
+        return None
+    context = transport.get_extra_info("sslcontext")
+    return PeerEnd(connection, context.fingerprint if isinstance(context, NodeContext) else b"")
 
 
 def names_in(certificate: "dict[str, Any] | None") -> list[str]:
@@ -109,59 +157,30 @@ def names_in(certificate: "dict[str, Any] | None") -> list[str]:
 
 
 def fingerprint_of_peer(connection: ssl.SSLObject) -> bytes:
-    """The SHA-256 of the certificate at the other end of a TLS connection."""
-    return sha256(connection.getpeercert(binary_form=True) or b"").digest()
+    """The SHA-256 of the certificate at the other end."""
+    found = connection.getpeercert(binary_form=True)
+    assert found is not None
+    return sha256(found).digest()
 
 
-def _context(side: int, files: PeerFiles) -> ssl.SSLContext:
-    context = ssl.SSLContext(side)
+def _prepare(context: ssl.SSLContext, settings: TlsSettings, pems: Pems) -> None:
     # Both ends are Penstock, so nothing older is needed.
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     # A node's name is in the URI, which is compared once it is known which node this should be.
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
-    if side == ssl.PROTOCOL_TLS_SERVER:
-        # A resumed session would not show a certificate again that may have been withdrawn.
-        context.num_tickets = 0
-    try:
-        context.load_verify_locations(files.ca)
-    except (ssl.SSLError, OSError) as error:
-        raise ValueError(f"tls.peer.ca_file: {files.ca} cannot be used: {_words(error)}") from None
-    try:
-        context.load_cert_chain(files.certificate, files.key, password=_no_password)
-    except (ssl.SSLError, OSError) as error:
-        raise ValueError(
-            f"tls.peer.cert_file and tls.peer.key_file: {files.certificate} and {files.key} cannot be used together: {_words(error)}"
-        ) from None
-    return context
+    load_chain(context, settings)
+    trust(context, settings, pems)
 
 
-def _leaf(path: str) -> bytes:
+def _leaf(path: str, chain: bytes) -> bytes:
     """The first certificate of a file, which is the node's own."""
     try:
-        text = Path(path).read_text(encoding="ascii")
+        text = chain.decode("ascii")
         begin = text.index(ssl.PEM_HEADER)
-        return ssl.PEM_cert_to_DER_cert(text[begin : text.index(ssl.PEM_FOOTER) + len(ssl.PEM_FOOTER)])
-    except (OSError, ValueError) as error:
-        why = _words(error) if isinstance(error, OSError) else "it contains no PEM certificate"
-        raise ValueError(f"tls.peer.cert_file: {path} cannot be used: {why}") from None
-
-
-def _check_own(path: str, leaf: bytes, wanted: str) -> None:
-    """Whether other nodes would accept the certificate: said here, since they only close the connection."""
-    from cryptography import x509
-
-    certificate = x509.load_der_x509_certificate(leaf)
-    if certificate.not_valid_after_utc < datetime.now(UTC):
-        raise ValueError(
-            f"tls.peer.cert_file: {path} expired on {certificate.not_valid_after_utc:%Y-%m-%d}; replace it with a new certificate"
-        )
-    found = [uri for uri in _uris(certificate) if uri.startswith(SCHEME)]
-    if found != [wanted]:
-        has = f"is for {' and '.join(found)}" if found else "names no node"
-        raise ValueError(
-            f"tls.peer.cert_file: {path} {has}; a certificate for this node has the subject alternative name URI:{wanted}, and no other such name"
-        )
+        return ssl.PEM_cert_to_DER_cert(text[begin : text.index(ssl.PEM_FOOTER, begin) + len(ssl.PEM_FOOTER)])
+    except ValueError:
+        raise ValueError(f"{path} has no certificate in PEM form") from None
 
 
 def _uris(certificate: "Certificate") -> Sequence[str]:
@@ -171,16 +190,13 @@ def _uris(certificate: "Certificate") -> Sequence[str]:
         found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound:
         return ()
-    uris: list[str] = found.value.get_values_for_type(x509.UniformResourceIdentifier)
-    return uris
+    return found.value.get_values_for_type(x509.UniformResourceIdentifier)
 
 
-def _words(error: OSError) -> str:
-    if isinstance(error, ssl.SSLError):
-        return (error.reason or "it is not valid").lower().replace("_", " ")
-    return (error.strerror or str(error)).lower()
+def _names(found: list[str]) -> str:
+    return f"is for {' and '.join(found)}" if found else "names no node"
 
 
-def _no_password() -> str:
-    """The password of an encrypted key. A broker cannot ask for it, so such keys are refused."""
-    return ""
+def _no_principal(_: Subject) -> NoReturn:
+    """A node is no client."""
+    raise ValueError("A node's certificate is not a client's")

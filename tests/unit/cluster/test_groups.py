@@ -15,9 +15,9 @@ from penstock.core.broker import Broker
 from penstock.core.topics.names import OFFSETS_TOPIC
 from penstock.gateways.kafka.gateway import KafkaGateway
 from penstock.runtime.group_commit import GroupCommit
-from penstock.transport.listening import address_of, bind
 from tests.support.cluster_nodes import Running, until
 from tests.support.coordinator_cluster import CoordinatorCluster
+from tests.support.listeners import plain
 
 POLL_SECONDS = 0.05
 JOIN_SECONDS = 60.0
@@ -31,8 +31,8 @@ class KafkaCluster(CoordinatorCluster):
     async def listen(self, node_id: int, broker: Broker, commit: GroupCommit) -> dict[str, Address]:
         if not hasattr(self, "gateways"):
             self.gateways = {}
-        listener = bind(Address("127.0.0.1", 0))
-        address = address_of(listener)
+        listener = plain("kafka")
+        address = listener.address
         gateway = self.gateways[node_id] = KafkaGateway(broker, commit.turn, broker.settings.limits)
         await gateway.start(listener)
         return {"kafka": address}

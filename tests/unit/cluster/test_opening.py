@@ -18,8 +18,8 @@ from tests.support.etcd import free_port
 
 def test_others_are_told_where_each_listener_is() -> None:
     bound = {"kafka": Address("10.0.0.1", 9092), "peer": Address("10.0.0.1", 9093), "tcp": None}
-    assert advertised(bound, "", None) == {"kafka": Address("10.0.0.1", 9092), "peer": Address("10.0.0.1", 9093)}
-    assert advertised(bound, "host", Address("outside", 1)) == {
+    assert advertised(bound, "", {}) == {"kafka": Address("10.0.0.1", 9092), "peer": Address("10.0.0.1", 9093)}
+    assert advertised(bound, "host", {"kafka": Address("outside", 1)}) == {
         "kafka": Address("outside", 1),
         "peer": Address("host", 9093),
     }
@@ -29,9 +29,9 @@ def test_others_are_told_where_each_listener_is() -> None:
 def test_an_address_that_nobody_can_reach_is_refused(host: str) -> None:
     bound = {"peer": Address(host, 9093)}
     with pytest.raises(PenstockError, match="--advertise") as caught:
-        advertised(bound, "", None)
+        advertised(bound, "", {})
     assert caught.value.reason is Reason.INVALID_CONFIG
-    assert advertised(bound, "host", None) == {"peer": Address("host", 9093)}
+    assert advertised(bound, "host", {}) == {"peer": Address("host", 9093)}
 
 
 async def refusal(data_dir: DataDir, settings: ClusterSettings, cluster: str = "") -> str:

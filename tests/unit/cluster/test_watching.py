@@ -44,7 +44,7 @@ async def test_a_node_that_refuses_is_removed_once_and_a_silent_one_is_not(tmp_p
 
 async def test_a_dead_controller_is_removed_by_the_others_and_one_of_them_takes_over(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3) as cluster:
-        assert cluster.controller is cluster.nodes[1]
+        await until(lambda: cluster.controller is cluster.nodes[1], "the first is elected")
         before = await cluster.store.get(CONTROLLER_KEY)
         await cluster.nodes[1].crash()
         await until(lambda: cluster.controller is not None, "there is another")
@@ -57,7 +57,7 @@ async def test_a_dead_controller_is_removed_by_the_others_and_one_of_them_takes_
 
 async def test_only_the_controller_watches_everybody(tmp_path: Path) -> None:
     async with Cluster(tmp_path, 1, 2, 3) as cluster:
-        assert cluster.controller is cluster.nodes[1]
+        await until(lambda: cluster.controller is cluster.nodes[1], "the first is elected")
 
         def watched(by: int) -> set[int]:
             return {node for node, _ in cluster.nodes[by].node.watching._tasks}

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from penstock.core.broker import Broker
 from penstock.core.security.access import ANONYMOUS, Caller
 from penstock.errors import PenstockError, Reason
+from penstock.transport.listener import Listener
 from penstock.types import Gateway
 
 
@@ -31,8 +32,9 @@ class UndecodableRequest(NamedTuple):
 class Serving:
     """The calls under way, and what they share."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, listener: Listener) -> None:
         self.broker: Final = broker
+        self.listener: Final = listener
         self.loop: Final = asyncio.get_running_loop()
         self.stopping = False
         self._calls = 0
@@ -110,4 +112,4 @@ class GrpcCall:
         self.serving: Final = serving
         self.broker: Final = serving.broker
         self.context: Final = context
-        self.caller: Final = Caller(ANONYMOUS, Gateway.GRPC, host_of(context.peer()))
+        self.caller: Final = Caller(ANONYMOUS, Gateway.GRPC, host_of(context.peer()), listener=serving.listener.name)

@@ -7,7 +7,7 @@
 import asyncio
 import os
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 # grpc's core writes to stderr in a format of its own; relevant errors are raised here anyway.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -21,10 +21,15 @@ from penstock.address import Address
 from penstock.core.broker import Broker
 from penstock.gateways.grpc.call import Serving
 from penstock.gateways.grpc.service import SERVICE, handlers
-from penstock.limits import GRPC_CONNECTION_STREAMS_MAX
+from penstock.gateways.grpc.tls import credentials_of
+from penstock.limits import GRPC_CONNECTION_STREAMS_MAX, HANDSHAKE_MS_MAX
 from penstock.settings import GrpcSettings, LimitSettings
+from penstock.transport.listener import Listener
 from penstock.transport.listening import address_of, bind
 from penstock.wire.mq import mq_generated as mq
+
+if TYPE_CHECKING:
+    from penstock.transport.tls import ServerTls
 
 _PING_INTERVAL_MS_MIN: Final = 10_000
 """A client that pings more often without sending data is warned, and then disconnected."""
@@ -47,6 +52,7 @@ def _options(settings: GrpcSettings, limits: LimitSettings) -> Sequence[tuple[st
         ("grpc.max_concurrent_streams", GRPC_CONNECTION_STREAMS_MAX),
         ("grpc.max_allowed_incoming_connections", limits.connections_max),
         ("grpc.max_connection_idle_ms", limits.connection_idle_ms_max),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_MS_MAX),
         ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
         ("grpc.keepalive_permit_without_calls", 1),
@@ -73,21 +79,30 @@ class GrpcGateway:
         self._health: Any = health.aio.HealthServicer()
         self._serving: Serving | None = None
         self._stopped = False
+        self.listener: Listener | None = None
+        """Set once the port is open."""
 
-    def bind(self, address: Address) -> Address:
+    def bind(self, address: Address, tls: "ServerTls | None" = None) -> Address:
         """Open the port; port 0 picks a free one. OSError if it is not available."""
         probe = bind(address)
         found = address_of(probe)
         probe.close()
         try:
-            port = self._server.add_insecure_port(str(Address(found.host, address.port)))
+            port = self._open(str(Address(found.host, address.port)), tls)
         except RuntimeError as error:
             raise OSError(f"gRPC could not listen on {found}") from error
-        return Address(found.host, port)
+        self.listener = Listener("grpc", Address(found.host, port), tls=tls)
+        return self.listener.address
+
+    def _open(self, address: str, tls: "ServerTls | None") -> int:
+        if tls is None:
+            return int(self._server.add_insecure_port(address))
+        return int(self._server.add_secure_port(address, credentials_of(tls)))
 
     async def start(self, broker: Broker) -> None:
         """Serve."""
-        serving = self._serving = Serving(broker)
+        assert self.listener is not None, "call bind first"
+        serving = self._serving = Serving(broker, self.listener)
         self._server.add_generic_rpc_handlers((handlers(serving),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)

@@ -25,6 +25,7 @@ from penstock.gateways.kafka.fetch_lane import FetchLane
 from penstock.gateways.kafka.produce_lane import ProduceLane
 from penstock.limits import RECEIVE_BACKLOG_BYTES_MAX
 from penstock.meters import Histogram
+from penstock.transport.listener import Arrival
 from penstock.transport.receive import FrameReader
 from penstock.types import Buffer, Gateway
 from penstock.wire.errors import ProtocolViolation
@@ -50,8 +51,8 @@ INTERNAL_ERROR: Final = "internal_error"
 class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
     """One connection of a client."""
 
-    def __init__(self, gateway: "KafkaGateway") -> None:
-        super().__init__(Gateway.KAFKA, gateway.turn, gateway.broker.clock.monotonic_ms())
+    def __init__(self, gateway: "KafkaGateway", arrival: Arrival) -> None:
+        super().__init__(Gateway.KAFKA, gateway.turn, gateway.broker.clock.monotonic_ms(), arrival)
         self.gateway: Final = gateway
         self.broker: Final = gateway.broker
         self.arrived = 0.0
@@ -179,6 +180,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             caller=self.caller,
             now_ms=clock.now_ms(),
             monotonic_ms=clock.monotonic_ms(),
+            listener=self.listener,
             local=self._local,
         )
         if end - start > LARGE_REQUEST_BYTES and lane is None:

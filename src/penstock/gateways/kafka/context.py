@@ -15,6 +15,7 @@ from penstock.gateways.kafka.answers import answer_later
 from penstock.gateways.kafka.errors import counted_code
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, Turns
 from penstock.operations.operation import Action, AnyOperation, Operation, Resource
+from penstock.transport.listener import Listener
 
 if TYPE_CHECKING:
     from penstock.gateways.kafka.gateway import KafkaGateway
@@ -60,13 +61,14 @@ class RequestContext:
     caller: Caller
     now_ms: int
     monotonic_ms: int
+    listener: Listener
     local: Address
     """The address that the client connected to."""
 
     @property
     def advertised(self) -> Address:
-        """The address that clients should connect to: the configured one, else the one that this client used."""
-        return self.broker.advertised or self.local
+        """The address that clients of this listener should connect to: the configured one, else the one that this client used."""
+        return self.listener.advertised or self.local
 
     # Operations. They are carried out on this node, because clients find the right node by themselves.
 

@@ -1,7 +1,6 @@
 """The Kafka listener: its limits, the APIs that it serves, and a shutdown that answers the requests in progress."""
 
 import asyncio
-import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from penstock.gateways.kafka.handlers import HANDLERS
 from penstock.meters import Histogram
 from penstock.ports import EndOfTurn
 from penstock.settings import LimitSettings
+from penstock.transport.listener import Door, Listener
 from penstock.transport.receive import BufferPool
 from penstock.types import Buffer, Gateway
 from penstock.wire.kafka.api_versions_generated import ApiVersionsResponseApiKey
@@ -69,9 +69,9 @@ class KafkaGateway(ConnectionGateway[KafkaConnection]):
         self.answer_on_stop: Final[dict[Callable[[], None], None]] = {}
         """Called when the gateway stops; each answers a request that waits for an event."""
 
-    async def start(self, listener: socket.socket) -> None:
-        """Listen on a bound socket, which the gateway owns from then on."""
-        await self._listen(listener, lambda: KafkaConnection(self))
+    async def start(self, listener: Listener) -> None:
+        """Serve a listener; there can be several."""
+        await self._listen(listener, Door(lambda arrival: KafkaConnection(self, arrival)))
 
     async def stop(self, grace_seconds: float) -> None:
         """Accept no more clients, answer the requests in progress, then close all connections."""

@@ -1,4 +1,8 @@
-"""The nodes and leaders in answers to Kafka's clients. The address of this node is the configured or registered one, else the one that the client used."""
+"""The nodes and leaders in answers to Kafka's clients, with the addresses of the listener that the client connected to.
+
+A node that has no listener of that name cannot be reached by the client, and is not listed. The address of this node is the configured or
+registered one, else the one that the client used.
+"""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
@@ -13,6 +17,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.portions import Turns
 from penstock.operations.topics import ListTopicNames
+from penstock.transport.listener import Listener
 from penstock.types import NodeId
 
 NO_CONTROLLER = -1
@@ -47,18 +52,14 @@ def nodes_of(context: RequestContext) -> list[ListedNode]:
     listed = {broker.node_id: ListedNode(broker.node_id, context.advertised)}
     unregistered = nodes.left.get(broker.node_id)
     for node in (*nodes.nodes.values(), *(() if unregistered is None else (unregistered,))):
-        if "kafka" in node.listeners:
-            listed[node.node_id] = _listed(node)
+        if (address := node.listeners.get(context.listener.name)) is not None:
+            listed[node.node_id] = ListedNode(node.node_id, address, node.rack)
     return [listed[node_id] for node_id in sorted(listed)]
 
 
-def _listed(node: RegisteredNode) -> ListedNode:
-    return ListedNode(node.node_id, node.listeners["kafka"], node.rack)
-
-
-def _serves_kafka(broker: Broker, node: RegisteredNode) -> bool:
-    """Whether clients can reach the node; they have reached this one."""
-    return node.node_id == broker.node_id or "kafka" in node.listeners
+def _is_reached(context: RequestContext, node: RegisteredNode) -> bool:
+    """Whether the client can reach the node; it has reached this one."""
+    return node.node_id == context.broker.node_id or context.listener.name in node.listeners
 
 
 def controller_of(context: RequestContext) -> int:
@@ -68,7 +69,7 @@ def controller_of(context: RequestContext) -> int:
     that time. A node that is not registered, or is about to stop, names another.
     """
     broker, nodes = context.broker, context.broker.cluster.nodes.nodes
-    staying = [node.node_id for node in nodes.values() if _serves_kafka(broker, node) and not node.shutting_down]
+    staying = [node.node_id for node in nodes.values() if _is_reached(context, node) and not node.shutting_down]
     if broker.node_id in staying:
         return broker.node_id
     return min(staying, default=NO_CONTROLLER)
@@ -83,10 +84,12 @@ def offline_of(context: RequestContext, replicas: Sequence[int]) -> list[int]:
 def leader_of(context: RequestContext, record: PartitionRecord) -> int:
     """The leader in answers to clients: none if its node is down, or clients cannot reach it."""
     node = context.broker.cluster.nodes.nodes.get(NodeId(record.leader))
-    return record.leader if node is not None and _serves_kafka(context.broker, node) else NO_LEADER
+    return record.leader if node is not None and _is_reached(context, node) else NO_LEADER
 
 
-def current_leader(broker: Broker, reason: Reason, topic: str | bytes, index: int) -> CurrentLeader | None:
+def current_leader(
+    broker: Broker, listener: Listener, reason: Reason, topic: str | bytes, index: int
+) -> CurrentLeader | None:
     """The leader of a partition, if this node refused a request because another node leads it; None if the leader is not known."""
     if reason not in _ELSEWHERE:
         return None
@@ -95,9 +98,10 @@ def current_leader(broker: Broker, reason: Reason, topic: str | bytes, index: in
         return None
     record = broker.topics.partition(found, index)
     node = broker.cluster.nodes.nodes.get(NodeId(record.leader))
-    if node is None or "kafka" not in node.listeners:
+    address = None if node is None else node.listeners.get(listener.name)
+    if node is None or address is None:
         return None
-    return CurrentLeader(_listed(node), record.leader_epoch)
+    return CurrentLeader(ListedNode(node.node_id, address, node.rack), record.leader_epoch)
 
 
 def reason_for_readers(refusal: PenstockError | OSError | Reason) -> Reason:
@@ -125,8 +129,8 @@ def coordinator_of(context: RequestContext, node_id: int) -> ListedNode:
     """The node that coordinates a group; COORDINATOR_NOT_AVAILABLE if clients cannot reach it."""
     broker = context.broker
     node = broker.cluster.nodes.nodes.get(NodeId(node_id))
-    if node is not None and "kafka" in node.listeners:
-        return _listed(node)
+    if node is not None and (address := node.listeners.get(context.listener.name)) is not None:
+        return ListedNode(node.node_id, address, node.rack)
     if node_id == broker.node_id:
         return ListedNode(node_id, context.advertised)
     raise PenstockError(

@@ -149,7 +149,7 @@ class LaneAnswer(PendingAnswer):
         shape, partition = self.target.shape, self.target.partition
         answer = ProduceResponsePartition(partition.index)
         response = shape.response(answer)
-        refuse(response, answer, self.connection.broker, partition.topic.name, error)
+        refuse(response, answer, self.connection.broker, self.connection.listener, partition.topic.name, error)
         self.complete(frame(self.correlation_id, 1 if shape.is_flexible else 0, [shape.encode(response)]))
 
     def time_out(self) -> None:

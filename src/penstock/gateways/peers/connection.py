@@ -18,8 +18,9 @@ from penstock.gateways.peers.appends import PeerAppends
 from penstock.gateways.peers.fetch import FETCH_VERSION, ReplicaFetches
 from penstock.gateways.peers.operations import PeerOperations
 from penstock.limits import REQUEST_BYTES_MAX
+from penstock.transport.listener import Arrival
 from penstock.transport.listening import send_at_once
-from penstock.transport.peer_tls import PeerCertificate
+from penstock.transport.peer_tls import PeerEnd, tls_of
 from penstock.transport.receive import FrameReader
 from penstock.types import Buffer, NodeId
 from penstock.wire.errors import ProtocolViolation
@@ -66,16 +67,23 @@ class _Greeting:
     """The SHA-256 of this node's certificate; empty without TLS."""
 
 
+_LENGTH_BYTES: Final = 4
+"""Before each frame."""
+NOT_TLS: Final = (
+    "Nodes must connect with TLS here; set cluster.peer_tls to accept on the node that connects, and restart it"
+)
+
+
 class PeerConnection(asyncio.BufferedProtocol):
     """One connection, of a node once it has proved itself."""
 
-    def __init__(self, gateway: "PeerGateway", certificate: PeerCertificate | None = None) -> None:
-        """``certificate``: the one that this node has shown; None without TLS."""
+    def __init__(self, gateway: "PeerGateway", arrival: Arrival) -> None:
         self.gateway: Final = gateway
-        self._certificate = certificate
+        self.arrival: Final = arrival
         self._loop = asyncio.get_running_loop()
         self._frames = FrameReader(gateway.buffers, HANDSHAKE_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
+        self._tls: PeerEnd | None = None
         self._greeted: _Greeting | None = None
         self._secret = b""
         """The secret with which it has proved itself."""
@@ -97,6 +105,9 @@ class PeerConnection(asyncio.BufferedProtocol):
         """Somebody has connected."""
         # uvloop's transports are not subclasses of asyncio's.
         opened = self._transport = cast(asyncio.Transport, transport)
+        # This gateway has its own places for strangers.
+        self.arrival.known()
+        self._tls = tls_of(opened)
         self.gateway.admit(self)
         send_at_once(opened)
         opened.set_write_buffer_limits(high=OUTPUT_BYTES_MAX)
@@ -271,26 +282,18 @@ class PeerConnection(asyncio.BufferedProtocol):
         if secret is None:
             self._refuse(header, "This node does not know the cluster's secret")
         nonce = gateway.broker.entropy.uuid().bytes[:NONCE_BYTES]
-        greeted = self._greeted = _Greeting(hello, nonce, secret, self._binding)
+        binding = b"" if self._tls is None else self._tls.own_fingerprint
+        greeted = self._greeted = _Greeting(hello, nonce, secret, binding)
         proof = server_proof(greeted.secret, hello, nonce, greeted.binding)
         challenge = msgspec.json.encode(Challenge(nonce, proof, generation))
         self._answer(header, SaslAuthenticateResponse(auth_bytes=challenge))
 
-    @property
-    def _binding(self) -> bytes:
-        return b"" if self._certificate is None else self._certificate.fingerprint
-
     def _problem_of_tls(self, hello: Hello) -> str:
         """Why the connection cannot be that of this node; empty if it can."""
         tls = self.gateway.tls
-        if self._certificate is not None:
-            assert self._transport is not None
-            return tls.problem_of(self._transport.get_extra_info("ssl_object"), hello.node)
-        if tls.is_required:
-            return (
-                f"Nodes must connect with TLS here; set cluster.peer_tls to accept on node {hello.node}, and restart it"
-            )
-        return ""
+        if self._tls is not None:
+            return tls.problem_of(self._tls.connection, hello.node)
+        return NOT_TLS if tls.is_required else ""
 
     def _check(self, header: RequestHeader, proof: bytes, greeted: "_Greeting") -> None:
         gateway, hello = self.gateway, greeted.hello
@@ -307,11 +310,29 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._answer(header, SaslAuthenticateResponse())
 
     def _refuse(self, header: RequestHeader, why: str) -> NoReturn:
-        code = CODES[Reason.CLUSTER_AUTHORIZATION_FAILED]
-        self._answer(header, SaslAuthenticateResponse(error_code=code, error_message=why))
+        self._answer(header, _refusal(why))
         raise ProtocolViolation(why)
 
     def _answer(self, header: RequestHeader, answer: SaslAuthenticateResponse) -> None:
-        api = API[ApiKey.SASL_AUTHENTICATE]
-        parts = api.encode_response(answer, header.api_version)
-        self._write(frame(header.correlation_id, api.response_header_version(header.api_version), parts))
+        self._write(_framed(header, answer))
+
+
+def _refusal(why: str) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(error_code=CODES[Reason.CLUSTER_AUTHORIZATION_FAILED], error_message=why)
+
+
+def _framed(header: RequestHeader, answer: SaslAuthenticateResponse) -> list[Buffer]:
+    api = API[ApiKey.SASL_AUTHENTICATE]
+    parts = api.encode_response(answer, header.api_version)
+    return frame(header.correlation_id, api.response_header_version(header.api_version), parts)
+
+
+def refusal_without_tls(first: bytes) -> bytes:
+    """The answer to the first bytes of a node that connects without TLS where it is required; nothing to anybody else."""
+    try:
+        header, _ = decode_request_header(first, _LENGTH_BYTES)
+    except ProtocolViolation:
+        return b""
+    if header.api_key != ApiKey.SASL_AUTHENTICATE or not API[ApiKey.SASL_AUTHENTICATE].covers(header.api_version):
+        return b""
+    return b"".join(_framed(header, _refusal(NOT_TLS)))

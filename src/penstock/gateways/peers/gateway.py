@@ -6,13 +6,13 @@ Nodes need some milliseconds, so they get in however many strangers there are, a
 
 import asyncio
 import logging
-import socket
 from typing import Final
 
 from penstock.core.broker import Broker
 from penstock.core.cluster.copying import OnFetched
-from penstock.gateways.peers.connection import PeerConnection
+from penstock.gateways.peers.connection import PeerConnection, refusal_without_tls
 from penstock.ports import EndOfTurn
+from penstock.transport.listener import Accepting, Door, Listener
 from penstock.transport.peer_tls import PeerTls
 from penstock.transport.receive import BufferPool
 
@@ -40,7 +40,7 @@ class PeerGateway:
         self.heard_ms: Final = heard_ms
         """When each node last fetched, in monotonic time."""
         self.buffers: Final = BufferPool()
-        self._server: asyncio.Server | None = None
+        self._door: Accepting | None = None
         self._connections: dict[PeerConnection, None] = {}
         """All connections, including strangers."""
         self._strangers: dict[PeerConnection, None] = {}
@@ -50,16 +50,15 @@ class PeerGateway:
         broker.cluster.secret.on_changed.append(self._secret_changed)
         broker.meters.connections[PEERS] = lambda: len(self._connections)
 
-    async def start(self, listener: socket.socket) -> None:
-        """Listen on a bound socket, which the gateway owns from now on."""
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: PeerConnection(self), sock=listener)
+    async def start(self, listener: Listener) -> None:
+        """Serve a listener."""
+        self._door = await listener.serve(Door(lambda arrival: PeerConnection(self, arrival), refusal_without_tls))
 
     async def stop(self) -> None:
         """Close all connections. Other nodes find the new leaders in the metadata."""
         self._is_stopping = True
-        if self._server is not None:
-            self._server.close()
+        if self._door is not None:
+            self._door.close()
         for connection in list(self._connections):
             connection.abort()
         while self._connections:

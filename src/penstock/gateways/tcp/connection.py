@@ -22,6 +22,7 @@ from penstock.gateways.tcp.answers import FailureLine, SuccessLine, encode_lines
 from penstock.gateways.tcp.errors import INTERNAL_ERROR, LINE_TOO_LONG, Refused, text_for
 from penstock.gateways.tcp.handlers import HANDLERS, Command, line_of, metrics
 from penstock.gateways.tcp.requests import Request, new_record, parse
+from penstock.transport.listener import Arrival
 from penstock.types import Gateway
 from penstock.wire.jsonlines import Line, LineSplitter
 
@@ -57,8 +58,8 @@ class Slot:
 class TcpConnection(ClientConnection, asyncio.Protocol):
     """One client."""
 
-    def __init__(self, gateway: "TcpGateway") -> None:
-        super().__init__(Gateway.TCP, gateway.turn, gateway.broker.clock.monotonic_ms())
+    def __init__(self, gateway: "TcpGateway", arrival: Arrival) -> None:
+        super().__init__(Gateway.TCP, gateway.turn, gateway.broker.clock.monotonic_ms(), arrival)
         self.gateway: Final = gateway
         self.broker: Final = gateway.broker
         self.arrived = 0.0

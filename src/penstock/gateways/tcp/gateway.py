@@ -1,18 +1,20 @@
 """The listener for JSON lines."""
 
-import socket
 from dataclasses import dataclass
 from typing import Final
 
 from penstock import limits
 from penstock.core.broker import Broker
 from penstock.gateways.connections import ConnectionGateway
+from penstock.gateways.tcp.answers import failure
 from penstock.gateways.tcp.connection import TcpConnection
 from penstock.gateways.tcp.requests import FIELDS
 from penstock.ports import EndOfTurn
 from penstock.settings import LimitSettings, TcpSettings
+from penstock.transport.listener import Door, Listener
 from penstock.types import Gateway
 
+USE_TLS: Final = "This port speaks TLS: connect with TLS"
 _TAKE_SECONDS: Final = 1.0
 """How long a stop waits for clients to read their answers."""
 
@@ -47,9 +49,9 @@ class TcpGateway(ConnectionGateway[TcpConnection]):
         """Of all incomplete lines."""
         self._latency: Final = {api: broker.meters.latency(Gateway.TCP, api) for api in FIELDS}
 
-    async def start(self, listener: socket.socket) -> None:
-        """Listen on a bound socket, which the gateway owns from now on."""
-        await self._listen(listener, lambda: TcpConnection(self))
+    async def start(self, listener: Listener) -> None:
+        """Serve a listener."""
+        await self._listen(listener, Door(lambda arrival: TcpConnection(self, arrival), lambda _: failure(USE_TLS)))
 
     async def stop(self, grace_seconds: float) -> None:
         """Stop accepting, answer what is under way, then close everything."""

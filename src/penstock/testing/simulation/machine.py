@@ -5,11 +5,12 @@ what was synced, and a random part of the rest.
 """
 
 import asyncio
+import socket
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final, cast
+from typing import Final, cast
 from uuid import UUID
 
 from penstock.address import Address
@@ -37,6 +38,7 @@ from penstock.testing.simulation.history import History
 from penstock.testing.simulation.loop import Process, SimulatedExecutor, SimulatedLoop
 from penstock.testing.simulation.network import SimulatedListener
 from penstock.testing.simulation.store import SimulatedEtcd, StoreClient
+from penstock.transport.listener import Accepting, Arrival, Door, Listener
 from penstock.transport.peer_tls import PLAIN
 from penstock.types import Flush
 
@@ -88,6 +90,15 @@ class SeededEntropy:
 
     def uuid(self) -> UUID:
         return UUID(int=self._random.getrandbits(128), version=4)
+
+
+async def _accept(listener: Listener, door: Door) -> Accepting:
+    """Replaces :meth:`penstock.transport.acceptor.Reception.accept`."""
+    server: Accepting = await asyncio.get_running_loop().create_server(
+        lambda: door.connect(Arrival(listener)),
+        sock=cast(socket.socket, SimulatedListener(listener.address)),
+    )
+    return server
 
 
 @dataclass(slots=True)
@@ -246,9 +257,9 @@ class Machine:
             listeners={"peer": self.peer, "kafka": self.kafka},
             tls=PLAIN,
         )
-        await node.start(cast(Any, SimulatedListener(self.peer)))
+        await node.start(Listener("peer", self.peer, _accept))
         kafka = KafkaGateway(broker, commit.turn, broker.settings.limits)
-        await kafka.start(cast(Any, SimulatedListener(self.kafka)))
+        await kafka.start(Listener("kafka", self.kafka, _accept))
         self._history.note("serves", process)
         return Running(process, store, broker, logs, commit, housekeeping, node, kafka)
 

@@ -15,8 +15,8 @@ def gateways(monkeypatch):
     """What each gateway that starts shares with its calls."""
     found = []
 
-    def made(broker):
-        found.append(Serving(broker))
+    def made(broker, listener):
+        found.append(Serving(broker, listener))
         return found[-1]
 
     monkeypatch.setattr(gateway_module, "Serving", made)

@@ -4,10 +4,11 @@ import pytest
 
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import Serving, host_of
+from tests.support.listeners import unbound
 
 
 async def test_a_stop_wakes_the_streams_and_those_that_do_not_end_are_cut_off() -> None:
-    serving = Serving(None)
+    serving = Serving(None, unbound("grpc"))
     woken = asyncio.Event()
     never = asyncio.Event()
 
@@ -28,7 +29,7 @@ async def test_a_stop_wakes_the_streams_and_those_that_do_not_end_are_cut_off() 
 
 
 async def test_no_stream_begins_once_the_broker_stops() -> None:
-    serving = Serving(None)
+    serving = Serving(None, unbound("grpc"))
     serving.stop()
     with pytest.raises(PenstockError) as caught, serving.stream(lambda: None):
         pass
@@ -36,7 +37,7 @@ async def test_no_stream_begins_once_the_broker_stops() -> None:
 
 
 async def test_a_stop_waits_for_calls_with_one_answer_but_not_for_ever() -> None:
-    serving = Serving(None)
+    serving = Serving(None, unbound("grpc"))
     await serving.drained(60)
     answer = asyncio.Event()
 

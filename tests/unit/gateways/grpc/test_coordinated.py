@@ -11,6 +11,7 @@ from penstock.gateways.grpc import coordinated
 from penstock.gateways.grpc.call import Serving
 from penstock.gateways.grpc.coordinated import CoordinatedStream
 from penstock.operations.groups import Membership
+from tests.support.listeners import unbound
 
 
 class Coordinator:
@@ -47,7 +48,7 @@ def coordinator():
 
 @pytest_asyncio.fixture
 async def serving():
-    return Serving(None)
+    return Serving(None, unbound("grpc"))
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from penstock.wire.kafka.apis import API, Api, ApiKey
 from penstock.wire.kafka.headers import RequestHeader, frame_request
 from penstock.wire.kafka.metadata_generated import MetadataRequest, MetadataRequestTopic
 from tests.support.cluster_nodes import Cluster, until
+from tests.support.listeners import arrival
 
 SECONDS_MAX = 20.0
 
@@ -111,7 +112,7 @@ async def test_who_is_taken_while_the_listener_closes_is_not_waited_for(tmp_path
         ours, theirs = socket.socketpair()
         loop = asyncio.get_running_loop()
         # As when it was accepted before the stop, and is told of only behind it.
-        await loop.create_connection(lambda: connection_module.PeerConnection(peers), sock=ours)
+        await loop.create_connection(lambda: connection_module.PeerConnection(peers, arrival("peer")), sock=ours)
         reader, writer = await asyncio.open_connection(sock=theirs)
         assert await is_cut(reader)
         async with asyncio.timeout(SECONDS_MAX):

@@ -9,6 +9,7 @@ from penstock.gateways.tcp.connection import TcpConnection
 from penstock.gateways.tcp.gateway import TcpBounds, TcpGateway
 from tests.support.kafka_node import KafkaNode
 from tests.support.kafka_wire import until
+from tests.support.listeners import arrival
 
 
 class Pipe(asyncio.Transport):
@@ -60,7 +61,7 @@ class Client:
 
     def __init__(self, gateway: TcpGateway) -> None:
         self.pipe = Pipe()
-        self.connection = TcpConnection(gateway)
+        self.connection = TcpConnection(gateway, arrival("tcp"))
         self.connection.connection_made(self.pipe)
 
     def send(self, *lines: dict[str, Any] | bytes) -> None:

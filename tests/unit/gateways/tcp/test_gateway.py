@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from penstock.address import Address
 from penstock.core.publish import Placed, PublishDone
 from penstock.gateways.tcp import gateway
 from penstock.settings import LimitSettings, TcpSettings
-from penstock.transport.listening import address_of, bind
 from penstock.types import Gateway
 from tests.support.kafka_wire import until
+from tests.support.listeners import plain
 from tests.unit.gateways.tcp.pipe import FETCH, LIST, TcpNode, produce
 
 
@@ -51,8 +50,8 @@ async def test_requests_records_and_errors_are_counted(node: TcpNode) -> None:
 
 
 async def test_a_stop_answers_what_was_asked_and_lets_nobody_in(node: TcpNode) -> None:
-    listener = bind(Address("127.0.0.1", 0))
-    address = address_of(listener)
+    listener = plain("tcp")
+    address = listener.address
     await node.tcp.start(listener)
     reader, writer = await asyncio.open_connection(address.host, address.port)
     writer.write(json.dumps(LIST).encode() + b"\n")

@@ -26,6 +26,7 @@ from penstock.gateways.http.server.answers import Answer, rendered
 from penstock.gateways.http.server.errors import Refusal, error_answer, failure_answer
 from penstock.gateways.http.server.lane import LaneCall
 from penstock.gateways.http.server.routing import HttpCall, bounded, refused, too_late
+from penstock.transport.listener import Arrival
 
 if TYPE_CHECKING:
     from penstock.gateways.http.server.gateway import HttpGateway
@@ -81,6 +82,7 @@ class HttpConnection(HttpToolsProtocol):
     def __init__(
         self,
         gateway: "HttpGateway",
+        arrival: Arrival,
         config: Config,
         server_state: ServerState,
         app_state: dict[str, Any],
@@ -88,7 +90,11 @@ class HttpConnection(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.gateway: Final = gateway
-        self._caller: Caller = gateway.caller("")
+        self.arrival: Final = arrival
+        self.listener: Final = arrival.listener
+        self.certificate: str | None = None
+        """The name that the rules make of the client's certificate, if it presented one."""
+        self.caller: Caller = gateway.caller("", arrival.listener.name)
         self._known = gateway.lane.known
         self._answers: deque[_Slot] = deque()
         self._sending = False
@@ -119,7 +125,8 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
         super().connection_made(transport)
-        self._caller = self.gateway.caller(self.client[0] if self.client else "")
+        self.arrival.on_crowded = transport.abort
+        self.caller = self.gateway.caller(self.client[0] if self.client else "", self.listener.name)
         transport.set_write_buffer_limits(high=self.gateway.bounds.output_bytes_max)
         room = self.gateway.has_room()
         if room is None:
@@ -129,6 +136,7 @@ class HttpConnection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has disconnected; what it published stays."""
         self._closing = True
+        self.arrival.known()
         for slot in self._answers:
             if slot.cancel is not None and slot.data is None:
                 slot.cancel()
@@ -231,7 +239,7 @@ class HttpConnection(HttpToolsProtocol):
         self._promised_bytes += _ANSWER_BYTES_MIN + _ANSWER_RATIO * len(body)
         if found.is_large:
             self._promised_bytes += gateway.bounds.output_bytes_max
-        call = HttpCall(gateway, self._caller, found.path, found.params, found.query, found.headers, body, request_id)
+        call = HttpCall(gateway, self.caller, found.path, found.params, found.query, found.headers, body, request_id)
         try:
             found.hot(call, slot)
             slot.cancel = call.cancel
@@ -346,6 +354,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
+        self.scope["penstock.connection"] = self  # type: ignore[typeddict-unknown-key]
         self._between_requests = False
         self._in_head = True
         self._head_is_older = False

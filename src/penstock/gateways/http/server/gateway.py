@@ -14,7 +14,7 @@ from starlette.routing import Route
 from penstock import limits
 from penstock.core.broker import Broker
 from penstock.core.security.access import ANONYMOUS, Caller
-from penstock.gateways.connections import BACKLOG, SWEEP_MS
+from penstock.gateways.connections import SWEEP_MS
 from penstock.gateways.http.server.answers import encoder
 from penstock.gateways.http.server.app import build_app
 from penstock.gateways.http.server.connection import HttpConnection
@@ -23,11 +23,18 @@ from penstock.gateways.http.server.lane import LaneTable
 from penstock.gateways.http.server.openapi import document
 from penstock.ports import EndOfTurn
 from penstock.settings import HttpSettings
+from penstock.transport.listener import Accepting, Arrival, Door, Listener
 from penstock.types import Gateway
 
 if TYPE_CHECKING:
     from penstock.observe.metrics import MetricsText
 
+_USE_HTTPS_TEXT: Final = b"This port speaks TLS: use https://\n"
+USE_HTTPS: Final = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%s" % (len(_USE_HTTPS_TEXT), _USE_HTTPS_TEXT)
+)
+"""The answer to a client that does not use TLS where it must."""
 _STOP_GRACE_SECONDS: Final = 1.0
 _STOP_POLL_SECONDS: Final = 0.01
 _HELD_BYTES_FREE: Final = 64 * limits.KIB
@@ -68,20 +75,22 @@ class HttpBounds:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers, since the broker has some, and with a bound on the time of a stop."""
+    """uvicorn without its own listener and signal handlers, since the broker has some, and with a bound on the time of a stop."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
         """Leave the process's signals alone."""
         yield
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting, answer what is under way, then abort what is left."""
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - uvicorn's
+        """Connections come from the broker's listener."""
+        await self.lifespan.startup()
+        self.servers = []
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - uvicorn's
+        """Answer what is under way, then abort what is left."""
         state = self.server_state
-        for server in self.servers:
-            server.close()
-        for listener in sockets or ():
-            listener.close()
         for connection in list(state.connections):
             connection.shutdown()
         if await _is_met(lambda: not state.connections and not state.tasks):
@@ -131,34 +140,40 @@ class HttpGateway:
         """Of incomplete bodies and lines."""
         self._request_prefix = broker.entropy.uuid().hex[:12].encode()
         self._request_count = 0
-        config = uvicorn.Config(
+        self._config = uvicorn.Config(
             build_app(self),
             log_config=None,
             access_log=False,
             lifespan="off",
             ws="none",
-            # uvicorn calls it like a class.
-            http=functools.partial(HttpConnection, self),  # type: ignore[arg-type]
+            http=HttpConnection,
+            # The address of a client must not be what a header says.
+            proxy_headers=False,
             server_header=False,
-            backlog=BACKLOG,
             timeout_keep_alive=self.bounds.keep_alive_ms // 1000,
         )
-        self._server = _Server(config)
+        self._server = _Server(self._config)
         self._serving: asyncio.Task[None] | None = None
+        self._door: Accepting | None = None
         self._sweep: asyncio.TimerHandle | None = None
         self._default_headers: object = None
         self._rendered_headers = b""
         broker.meters.connections[Gateway.HTTP.value] = lambda: self.connection_count
 
-    def start(self, listener: socket.socket) -> None:
-        """Listen on a bound socket, which the gateway owns from now on."""
-        # Clients that connect before uvicorn has started wait in the backlog.
-        listener.listen(BACKLOG)
-        self._serving = asyncio.create_task(self._server.serve([listener]), name="http")
+    async def start(self, listener: Listener) -> None:
+        """Serve a listener."""
+        self._config.load()
+        self._serving = asyncio.create_task(self._server.serve(), name="http")
+        self._door = await listener.serve(Door(self._connect, lambda _: USE_HTTPS))
         self._sweep = self.loop.call_later(SWEEP_MS / 1000, self._sweep_again)
+
+    def _connect(self, arrival: Arrival) -> HttpConnection:
+        return HttpConnection(self, arrival, self._config, self._server.server_state, {})
 
     async def stop(self) -> None:
         """Answer what is under way, then close everything."""
+        if self._door is not None:
+            self._door.close()
         if self._sweep is not None:
             self._sweep.cancel()
         for end in list(self.on_stop):
@@ -231,9 +246,9 @@ class HttpGateway:
         self.look_after()
         self._sweep = self.loop.call_later(SWEEP_MS / 1000, self._sweep_again)
 
-    def caller(self, host: str) -> Caller:
-        """A client on this host."""
-        return Caller(ANONYMOUS, Gateway.HTTP, host)
+    def caller(self, host: str, listener: str) -> Caller:
+        """A client on this host, at this listener."""
+        return Caller(ANONYMOUS, Gateway.HTTP, host, listener=listener)
 
     def new_request_id(self) -> bytes:
         """A unique id for a request."""

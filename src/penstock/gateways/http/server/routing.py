@@ -339,7 +339,7 @@ def call_of(gateway: "HttpGateway", request: Request) -> HttpCall:
     scope = request.scope
     return HttpCall(
         gateway,
-        gateway.caller(request.client.host if request.client else ""),
+        scope["penstock.connection"].caller,
         scope["path"],
         request.path_params,
         scope["query_string"],

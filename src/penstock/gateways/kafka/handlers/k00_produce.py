@@ -26,6 +26,7 @@ from penstock.meters import Flow
 from penstock.operations.operation import Action
 from penstock.records.batch import Compression, read_header, read_produced
 from penstock.records.builder import recompress
+from penstock.transport.listener import Listener
 from penstock.types import NO_OFFSET, NO_TIMESTAMP, Gateway
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.produce_generated import (
@@ -102,6 +103,7 @@ def refuse(
     response: ProduceResponse,
     answer: ProduceResponsePartition,
     broker: Broker,
+    listener: Listener,
     topic: str | bytes,
     error: PenstockError,
 ) -> None:
@@ -110,7 +112,7 @@ def refuse(
     answer.error_message = error.text
     answer.record_errors = [ProduceResponseRecordError(index, text) for index, text in error.records]
     answer.base_offset, answer.log_append_time_ms, answer.log_start_offset = NO_OFFSET, NO_TIMESTAMP, -1
-    leader = current_leader(broker, error.reason, topic, answer.index)
+    leader = current_leader(broker, listener, error.reason, topic, answer.index)
     if leader is None:
         return
     node = leader.node
@@ -163,7 +165,7 @@ class _Produce:
                     else:
                         self._append(answer, partition, asked.records)
                 except PenstockError as error:
-                    refuse(self._response, answer, self._broker, name, error)
+                    refuse(self._response, answer, self._broker, self._context.listener, name, error)
         if to_open:
             return self._append_opened(to_open)
         self._end_one()
@@ -231,7 +233,7 @@ class _Produce:
             try:
                 await self._open_and_append(answer, partition, batch)
             except PenstockError as error:
-                refuse(self._response, answer, self._broker, partition.topic.name, error)
+                refuse(self._response, answer, self._broker, self._context.listener, partition.topic.name, error)
         self._end_one()
 
     async def _open_and_append(self, answer: ProduceResponsePartition, partition: Partition, batch: bytearray) -> None:
@@ -255,7 +257,7 @@ class _Produce:
     def _through(self, answer: ProduceResponsePartition, topic: str, reason: Reason | None) -> None:
         """Called when a batch is acknowledged, or never will be."""
         if reason is not None:
-            refuse(self._response, answer, self._broker, topic, PenstockError(reason))
+            refuse(self._response, answer, self._broker, self._context.listener, topic, PenstockError(reason))
         self._end_one()
 
     def _end_one(self) -> None:

@@ -25,6 +25,7 @@ from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import ListedNode, current_leader, reason_for_readers
 from penstock.limits import FETCH_WAIT_MS_MAX, SETTLE_MS_MAX
 from penstock.operations.operation import Action
+from penstock.transport.listener import Listener
 from penstock.types import Gateway, NodeId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.fetch_generated import (
@@ -133,7 +134,7 @@ class _Fetch:
             partition = self._allowed(wanted)
             partition.check_epoch(wanted.leader_epoch)
             if self._rack and isinstance(partition, Partition):
-                closer = _closer_replica(self._broker, partition, self._rack, wanted.offset)
+                closer = _closer_replica(self._broker, self._context.listener, partition, self._rack, wanted.offset)
                 if closer is not None:
                     return self._sent_on(partition, closer)
             diverging = _diverging(partition, wanted)
@@ -173,7 +174,7 @@ class _Fetch:
             aborted_transactions=None,
             records=b"",
         )
-        leader = current_leader(self._broker, reason, wanted.topic, wanted.index)
+        leader = current_leader(self._broker, self._context.listener, reason, wanted.topic, wanted.index)
         if leader is not None:
             answer.current_leader = FetchResponseCurrentLeader(leader.node.node_id, leader.leader_epoch)
             self._leaders[leader.node.node_id] = leader.node
@@ -336,7 +337,7 @@ def _diverging(partition: Replica, wanted: FetchedPartition) -> FetchResponseDiv
     return None
 
 
-def _closer_replica(broker: Broker, partition: Partition, rack: str, offset: int) -> int | None:
+def _closer_replica(broker: Broker, listener: Listener, partition: Partition, rack: str, offset: int) -> int | None:
     """The follower from which a client in ``rack`` should read; None for this node.
 
     It is in sync, up, to stay, and has what is asked for. The leader chooses again for each request (KIP-392).
@@ -355,7 +356,7 @@ def _closer_replica(broker: Broker, partition: Partition, rack: str, offset: int
         if node_id not in avoided
         and (node := nodes.get(NodeId(node_id))) is not None
         and (node.epoch, node.rack) == (epoch, rack)
-        and "kafka" in node.listeners
+        and listener.name in node.listeners
         and (in_sync.end_of(node_id) or 0) >= offset
     )
     # The readers of a rack with several of them are spread over these.

@@ -1,0 +1,84 @@
+"""Sections with a subsection per listener: ``[listeners.outside]`` and ``[tls.outside]``.
+
+Each name in ``listeners`` that is not one of the built-in listeners is one more listener for the Kafka protocol. A subsection of
+``tls`` has what differs for one listener; it inherits the rest from ``[tls]``.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from msgspec import structs
+
+from penstock.settings import LISTENERS, NAMED_SECTIONS, ListenerSettings, Settings
+
+_NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,30}")
+_NAME_WANTED: Final = "expected lowercase letters, digits, dashes and underscores, at most 31 of them, a letter first"
+_RESERVED: Final = frozenset({*ListenerSettings.__struct_fields__, "tls", "insecure"})
+"""Names with another meaning, in the configuration or in the ready line."""
+
+
+class NamedPath(NamedTuple):
+    """``listeners.outside.address``: the section, the name of the listener, and the key."""
+
+    section: str
+    name: str
+    key: str
+
+
+def named_path(path: str) -> NamedPath | None:
+    """The parts of a path with a listener's name; None for any other path."""
+    parts = path.split(".")
+    return NamedPath(*parts) if len(parts) == 3 and parts[0] in NAMED_SECTIONS else None
+
+
+def check_name(path: NamedPath) -> None:
+    """ValueError unless the section can have a subsection of this name."""
+    if path.section == "tls":
+        # Whether there is such a listener is only known when all layers are read.
+        return
+    if path.name in LISTENERS:
+        raise ValueError(f'write the address as text: listeners.{path.name} = "HOST:PORT"')
+    if path.name in _RESERVED or not _NAME.fullmatch(path.name):
+        raise ValueError(f"{path.name!r} cannot be the name of a listener: {_NAME_WANTED}, and no word with a meaning")
+
+
+def take_named(values: dict[str, object]) -> dict[str, dict[str, dict[str, object]]]:
+    """Remove the values with a listener's name, and return them: section, name, key."""
+    found: dict[str, dict[str, dict[str, object]]] = {section: {} for section in NAMED_SECTIONS}
+    for path in list(values):
+        if (named := named_path(path)) is not None:
+            found[named.section].setdefault(named.name, {})[named.key] = values.pop(path)
+    return found
+
+
+def with_named(settings: Settings, found: Mapping[str, Mapping[str, Mapping[str, object]]]) -> Settings:
+    """The settings with their named subsections; each inherits what it does not set from the section of the same struct."""
+    named = {}
+    for section, (kind, field) in NAMED_SECTIONS.items():
+        outer = getattr(settings, section)
+        inherited = structs.asdict(outer) if isinstance(outer, kind) else {}
+        named[field] = {name: kind(**{**inherited, **own}) for name, own in found[section].items()}
+    return structs.replace(settings, **named)
+
+
+def problems_of(settings: Settings) -> Iterator[str]:
+    """What is wrong with the listeners and their TLS."""
+    for name, listener in settings.kafka_listeners.items():
+        if listener.address is None:
+            yield f'listeners.{name}: it has no address; add address = "HOST:PORT" to [listeners.{name}], or remove it'
+    names = (*LISTENERS, *settings.kafka_listeners)
+    for name in settings.listener_tls:
+        if name not in names:
+            yield f"tls.{name}: there is no listener of this name; available: {', '.join(names)}"
+    for path, tls in (
+        ("tls", settings.tls),
+        *((f"tls.{name}", each) for name, each in settings.listener_tls.items()),
+    ):
+        if bool(tls.cert_file) != bool(tls.key_file):
+            has, lacks = ("cert_file", "key_file") if tls.cert_file else ("key_file", "cert_file")
+            yield f"{path}: {has} is set without {lacks}; set both, or neither"
+        if tls.client_auth.value != "none" and not tls.ca_file:
+            yield f"{path}: client_auth = {tls.client_auth.value!r} needs ca_file, the authorities that certify clients"
+        if tls.ca_file and not tls.cert_file:
+            yield f"{path}: ca_file is set, but without cert_file and key_file there is no TLS"
