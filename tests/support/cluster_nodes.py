@@ -27,9 +27,9 @@ from penstock.runtime.clock import SystemClock, SystemEntropy
 from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
 from penstock.settings import ClusterSettings, GroupSettings, LogSettings, ServerSettings, Settings
-from penstock.transport.peer_tls import PLAIN
+from penstock.transport.peer_tls import PLAIN, PeerTls
 from penstock.types import Flush
-from tests.support.listeners import plain
+from tests.support.listeners import of_nodes
 from tests.support.settings import AT_ONCE
 
 SECONDS_MAX = 60.0
@@ -120,6 +120,7 @@ class Cluster:
         settings: ClusterSettings | None = None,
         racks: dict[int, str] | None = None,
         internal_partitions: int = 2,
+        tls: Callable[[int], PeerTls] = lambda _node_id: PLAIN,
         **sections: Any,
     ) -> None:
         self._directory = directory
@@ -131,6 +132,7 @@ class Cluster:
             min_in_sync=min_in_sync,
         )
         self._racks = racks or {}
+        self.tls = tls
         self._sections = {
             "groups": GroupSettings(offsets_topic_partitions=internal_partitions),
             "queues": AT_ONCE,
@@ -183,14 +185,15 @@ class Cluster:
         broker.background = background
         before(broker)
         await broker.start()
-        listener = plain("peer")
+        tls = self.tls(node_id)
+        listener = of_nodes(tls)
         node = NodeRunner(
             broker,
             self.store,
             commit.turn,
             directory=UUID(int=node_id),
             listeners={"peer": listener.address, **await self.listen(node_id, broker, commit)},
-            tls=PLAIN,
+            tls=tls,
         )
         await node.start(listener)
         running = self.nodes[node_id] = Running(broker, node, commit, logs)
