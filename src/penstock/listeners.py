@@ -99,7 +99,7 @@ class Listeners:
 
             try:
                 rules = PrincipalRules(wanted.principal_rules)
-                found = self._tls[wanted] = ServerTls(wanted, rules.name_of_subject)
+                found = self._tls[wanted] = ServerTls(wanted, rules.name_of_certificate)
             except ValueError as error:
                 raise PenstockError(Reason.INVALID_CONFIG, f"TLS of the {name} listener: {error}") from None
         return found

@@ -19,7 +19,7 @@ def read_secret(path: str) -> bytes:
             _check(path, os.fstat(file.fileno()))
             content = file.read(SECRET_BYTES_MAX + 1)
     except OSError as error:
-        raise ValueError(f"cannot read {path}: {os.strerror(error.errno or 0).lower()}") from None
+        raise ValueError(f"Cannot read {path}: {os.strerror(error.errno or 0).lower()}") from None
     if len(content) > SECRET_BYTES_MAX:
         raise ValueError(f"{path} has more than {SECRET_BYTES_MAX} bytes; check that it is the right file")
     return content
@@ -29,4 +29,4 @@ def _check(path: str, found: os.stat_result) -> None:
     forbidden = _OTHERS_OF_ROOTS if found.st_uid == 0 else _OTHERS
     if stat.S_IMODE(found.st_mode) & forbidden:
         mode = stat.S_IMODE(found.st_mode)
-        raise ValueError(f"other users can read {path} (mode {mode:04o}): protect it with chmod 600 {path}")
+        raise ValueError(f"Other users can read {path} (mode {mode:04o}): protect it with chmod 600 {path}")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from penstock.cluster.node import NodeRunner
     from penstock.cluster.opening import OpenedNode
     from penstock.metadata.port import MetadataStore
+    from penstock.runtime.reloading import Reloading
 
 logger = logging.getLogger("penstock.server")
 
@@ -63,6 +64,7 @@ class Server:
         """Returns why the metadata store cannot be reached, or None."""
         self.on_failed: Callable[[str], None] = lambda _why: None
         """Called with the reason when a node of a cluster should stop and let others take over. Set it before ``start``."""
+        self._reloading: Reloading | None = None
         self._background: set[asyncio.Task[object]] = set()
         self._stack = contextlib.AsyncExitStack()
 
@@ -86,12 +88,7 @@ class Server:
                 "A node of a cluster needs a peer listener: specify --peer HOST:PORT instead of off", is_usage=True
             )
         # First, because without its ports a broker must not change the data directory.
-        reception = Reception(
-            settings.limits, until_authenticated=settings.security.authentication is Authentication.REQUIRED
-        )
-        self.listeners.bind(reception, stack, STOP_GRACE_SECONDS)
-        for warning in self.listeners.exposure.warnings:
-            logger.warning("%s", warning)
+        reception = self._open_listeners()
         advertised = {} if self._is_alone else self._advertised()
         data_dir = DataDir(settings.server.data_dir)
         data_dir.own()
@@ -150,7 +147,26 @@ class Server:
         if cluster_node is not None:
             # Called first at the stop, while everything is still served.
             stack.push_async_callback(cluster_node.hand_over)
+        self._follow_certificates()
         self._ready = True
+
+    def _open_listeners(self) -> Reception:
+        settings = self.settings
+        is_required = settings.security.authentication is Authentication.REQUIRED
+        reception = Reception(settings.limits, until_authenticated=is_required)
+        self.listeners.bind(reception, self._stack, STOP_GRACE_SECONDS)
+        for warning in self.listeners.exposure.warnings:
+            logger.warning("%s", warning)
+        return reception
+
+    def _follow_certificates(self) -> None:
+        if not self.listeners.tls:
+            return
+        from penstock.runtime.reloading import Reloading
+
+        self._reloading = Reloading(self.listeners.tls)
+        self._reloading.start()
+        self._stack.push_async_callback(self._reloading.stop)
 
     @property
     def _is_alone(self) -> bool:
@@ -202,6 +218,11 @@ class Server:
             tcp = TcpGateway(broker, commit.turn, self.settings.tcp, self.settings.limits)
             await tcp.start(tcp_listener)
             self._stack.push_async_callback(tcp.stop, STOP_GRACE_SECONDS)
+
+    def reload(self) -> None:
+        """Read the files of TLS again, soon."""
+        if self._reloading is not None:
+            self._reloading.now()
 
     async def stop(self) -> None:
         """Answer requests that are under way, sync, mark the stop as clean, and unlock the data directory."""
@@ -255,6 +276,8 @@ async def _serve(settings: Settings) -> int:
 
     server.on_failed = failed
     await server.start()
+    if server.listeners.tls:
+        loop.add_signal_handler(signal.SIGHUP, server.reload)
     # The garbage collector need not examine what is loaded by now.
     gc.collect()
     gc.freeze()

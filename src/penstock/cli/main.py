@@ -36,6 +36,7 @@ NOUNS: Final = (
     "cluster",
     "log",
     "config",
+    "tls",
     "bench",
 )
 """In the order of ``--help``. The module of each has an ``app`` with its commands, or a function of its name."""

@@ -38,7 +38,7 @@ def check_name(path: NamedPath) -> None:
         # Whether there is such a listener is only known when all layers are read.
         return
     if path.name in LISTENERS:
-        raise ValueError(f'write the address as text: listeners.{path.name} = "HOST:PORT"')
+        raise ValueError(f'Write the address as text: listeners.{path.name} = "HOST:PORT"')
     if path.name in _RESERVED or not _NAME.fullmatch(path.name):
         raise ValueError(f"{path.name!r} cannot be the name of a listener: {_NAME_WANTED}, and no word with a meaning")
 

@@ -16,6 +16,7 @@ from penstock.core.security.access import ANONYMOUS, Caller
 from penstock.limits import CONNECTION_ENDED_MS_MAX
 from penstock.ports import EndOfTurn
 from penstock.settings import LimitSettings
+from penstock.transport.handshakes import NO_NAME, Failure
 from penstock.transport.listener import Accepting, Arrival, Door, Listener
 from penstock.types import Gateway
 
@@ -31,6 +32,8 @@ class ClientConnection(ABC):
         self.listener: Final = arrival.listener
         self.certificate: str | None = None
         """The name that the rules make of the client's certificate, if it presented one."""
+        self.nameless: str | None = None
+        """Why there is no name for the certificate that the client presented."""
         self.caller = Caller(ANONYMOUS, kind, listener=arrival.listener.name)
         self._turn = turn
         self._transport: asyncio.Transport | None = None
@@ -55,6 +58,11 @@ class ClientConnection(ABC):
         self.caller = self.caller._replace(client=peer[0] if peer else "")
         opened.set_write_buffer_limits(high=output_bytes_max)
         self.arrival.on_crowded = self.abort
+        if self.listener.tls is not None:
+            try:
+                self.certificate = self.listener.tls.certificate_name(opened)
+            except ValueError as error:
+                self.nameless = str(error)
         return opened
 
     def ready(self) -> None:
@@ -169,6 +177,9 @@ class ConnectionGateway(Generic[Connection]):
         """Admit a new connection, or return why it is refused."""
         if self._stopping:
             return "The broker is stopping; connect again in a moment"
+        if connection.nameless is not None:
+            connection.arrival.failed(Failure(NO_NAME, connection.nameless))
+            return connection.nameless
         count = len(self._connections)
         set_max = self.broker.configs.number(CONNECTIONS)
         if count >= (self.limits.connections_max if set_max is None else set_max):

@@ -16,7 +16,7 @@ from typing import Final, Self
 
 from penstock.config import load
 from penstock.runtime.loop import new_event_loop
-from penstock.settings import Settings
+from penstock.settings import LISTENERS, Settings
 
 TEST_SETTINGS: Final[Mapping[str, object]] = {
     "listeners.kafka": "127.0.0.1:0",
@@ -96,7 +96,8 @@ class BrokerThread:
     def restart(self) -> Self:
         """Stop, and start again on the same directory and ports, so that clients can reconnect."""
         self.stop()
-        self._settings.update({f"listeners.{name}": address for name, address in self._addresses.items()})
+        for name, address in self._addresses.items():
+            self._settings[f"listeners.{name}" if name in LISTENERS else f"listeners.{name}.address"] = address
         return self.start()
 
     def __enter__(self) -> Self:

@@ -15,6 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from penstock.settings import LISTENERS
+
 READY_SECONDS_MAX: Final = 60.0
 STOP_SECONDS_MAX: Final = 60.0
 READY_PREFIX: Final = "penstock ready "
@@ -36,6 +38,10 @@ class BrokerProcess:
         self.data_dir = data_dir
         self.log_file = data_dir.with_name(data_dir.name + ".stderr")
         self.addresses: dict[str, str] = {}
+        self.encrypted: frozenset[str] = frozenset()
+        """The listeners with TLS."""
+        self.is_insecure = False
+        """Whether the ready line has a warning that other machines need not authenticate."""
         self._environment = {**os.environ, **(environment or {})}
         for path, value in (settings or {}).items():
             text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -88,9 +94,15 @@ class BrokerProcess:
             raise
         words = line.removeprefix(READY_PREFIX).split()
         pairs = dict(word.partition("=")[::2] for word in words)
+        self.encrypted = frozenset(filter(None, pairs.pop("tls", "").split(",")))
+        self.is_insecure = pairs.pop("insecure", "") == "yes"
         self.addresses = {name: address for name, address in pairs.items() if address != "off"}
         # A restart uses the same ports, so that clients can reconnect.
-        self._listen.update(self.addresses)
+        for name, address in self.addresses.items():
+            if name in LISTENERS:
+                self._listen[name] = address
+            else:
+                self._environment[f"PENSTOCK__LISTENERS__{name}__ADDRESS".upper()] = address
         return self
 
     def kill(self) -> None:

@@ -19,14 +19,12 @@ from typing import Final
 from penstock.limits import ACCEPT_BACKLOG, ACCEPTS_PER_TURN, HANDSHAKE_MS_MAX, TLS_SHUTDOWN_MS_MAX
 from penstock.meters import Counts
 from penstock.settings import LimitSettings
-from penstock.transport.handshakes import CROWDED, DISCONNECTED, NOT_TLS, TIMEOUT, Failure, why
+from penstock.transport.handshakes import CROWDED, DISCONNECTED, NOT_TLS, TIMEOUT, TLS_RECORD, Failure, why
 from penstock.transport.listener import Accepting, Arrival, Door, Listener
 from penstock.transport.log_limit import LogLimit
 
 logger = logging.getLogger("penstock.listeners")
 
-TLS_RECORD: Final = 0x16
-"""The first byte of a TLS handshake. A Kafka frame below 16 MiB begins with 0, JSON and HTTP with printable characters."""
 _PEEKED_BYTES: Final = 64
 _DISCARD_BYTES: Final = 64 * 1024
 _DISCARDED_BYTES_MAX: Final = 1024 * 1024
@@ -64,18 +62,19 @@ class Reception:
     def arrive(self, listener: Listener, host: str, *, is_stranger: bool) -> Arrival:
         """A connection has arrived. If there are too many strangers, the oldest makes room."""
         if not is_stranger:
-            return Arrival(listener, host)
+            return Arrival(listener, host, self)
         of_host = self._by_host.get(host, {})
         if len(of_host) >= self._limits.strangers_per_address_max:
             self._dismiss(next(iter(of_host)))
         elif len(self._strangers) >= self._limits.strangers_max:
             self._dismiss(next(iter(self._strangers)))
-        arrival = Arrival(listener, host, self._left)
+        arrival = Arrival(listener, host, self, is_stranger=True)
         self._strangers[arrival] = None
         self._by_host.setdefault(host, {})[arrival] = None
         return arrival
 
-    def _left(self, arrival: Arrival) -> None:
+    def left(self, arrival: Arrival) -> None:
+        """A connection is no stranger any more."""
         del self._strangers[arrival]
         of_host = self._by_host[arrival.host]
         del of_host[arrival]
@@ -84,7 +83,7 @@ class Reception:
 
     def _dismiss(self, arrival: Arrival) -> None:
         arrival.known()
-        self.failed(arrival, CROWDED)
+        arrival.failed(CROWDED)
         if arrival.on_crowded is not None:
             arrival.on_crowded()
 
@@ -221,7 +220,7 @@ class Acceptor:
             if isinstance(error, asyncio.CancelledError):
                 # It had to make room, or the listener is closed.
                 return
-            self.reception.failed(arrival, why(error))
+            arrival.failed(why(error))
         else:
             if not self.reception.until_authenticated:
                 arrival.known()
@@ -264,7 +263,7 @@ class _Greeting:
 
     def _say_mistake(self, first: bytes) -> None:
         """The client does not speak TLS. Say so, then wait for a moment until it has read that."""
-        self._acceptor.reception.failed(self._arrival, NOT_TLS)
+        self._arrival.failed(NOT_TLS)
         answer = self._acceptor.door.plain_answer(first)
         self._timer.cancel()
         self._timer = self._loop.call_later(_LINGER_SECONDS, self.end)
@@ -289,7 +288,7 @@ class _Greeting:
             self.end()
 
     def _fail(self, failure: Failure) -> None:
-        self._acceptor.reception.failed(self._arrival, failure)
+        self._arrival.failed(failure)
         self.end()
 
     def _release(self) -> None:

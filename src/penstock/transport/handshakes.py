@@ -3,6 +3,9 @@
 import ssl
 from typing import Final, NamedTuple
 
+TLS_RECORD: Final = 0x16
+"""The first byte of a TLS handshake. A Kafka frame below 16 MiB begins with 0, JSON and HTTP with printable characters."""
+
 
 class Failure(NamedTuple):
     """The label for the metric, and the words for the log."""
@@ -22,6 +25,8 @@ TLS_ON_PLAIN: Final = Failure(
     "tls_on_plain",
     "the client uses TLS, but this listener does not; configure the client without TLS, or the listener with it",
 )
+NO_NAME: Final = "no_name"
+"""The label for certificates from whose subject no rule makes a name; the words say more."""
 TIMEOUT: Final = Failure("timeout", "the TLS handshake took too long")
 _OTHER: Final = "other"
 

@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.address import Address
+from penstock.transport.handshakes import Failure
 
 if TYPE_CHECKING:
     from penstock.transport.tls import ServerTls
@@ -23,19 +24,39 @@ class Arrival:
     then ``on_crowded`` is called, which must disconnect.
     """
 
-    __slots__ = ("_leave", "host", "listener", "on_crowded")
+    __slots__ = ("_counted", "_desk", "host", "listener", "on_crowded")
 
-    def __init__(self, listener: "Listener", host: str = "", leave: "Callable[[Arrival], None] | None" = None) -> None:
+    def __init__(
+        self, listener: "Listener", host: str = "", desk: "Desk | None" = None, *, is_stranger: bool = False
+    ) -> None:
         self.listener = listener
         self.host = host
         self.on_crowded: Callable[[], None] | None = None
-        self._leave = leave
+        self._desk = desk
+        self._counted = is_stranger
 
     def known(self) -> None:
         """The client has proved who it is, need not, or is gone. A second call does nothing."""
-        leave, self._leave = self._leave, None
-        if leave is not None:
-            leave(self)
+        if self._counted and self._desk is not None:
+            self._counted = False
+            self._desk.left(self)
+
+    def failed(self, failure: Failure) -> None:
+        """Count and log why the connection cannot be served."""
+        if self._desk is not None:
+            self._desk.failed(self, failure)
+
+
+class Desk(Protocol):
+    """Where arrivals are counted."""
+
+    def left(self, arrival: Arrival) -> None:
+        """It is no stranger any more."""
+        ...
+
+    def failed(self, arrival: Arrival, failure: Failure) -> None:
+        """It cannot be served."""
+        ...
 
 
 Connect = Callable[[Arrival], asyncio.BaseProtocol]

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from penstock.secret_files import read_secret
@@ -26,10 +26,8 @@ _VERIFY: Final = {
     ClientAuth.REQUIRED: ssl.CERT_REQUIRED,
 }
 
-Subject = Sequence[Sequence[tuple[str, str]]]
-"""The distinguished name of a certificate, as ``ssl`` has it: relative names in their order, each with its attributes."""
-NameOf = Callable[[Subject], str]
-"""The principal's name for the subject of a client certificate; ValueError if there is none for it."""
+NameOf = Callable[[bytes], str]
+"""The principal's name for a client certificate in DER form; ValueError if there is none for it."""
 
 
 class Pems(NamedTuple):
@@ -90,8 +88,8 @@ class ServerTls:
 
     def certificate_name(self, transport: asyncio.BaseTransport) -> str | None:
         """The principal's name for the client's certificate; None if it presented none. ValueError if no rule matches it."""
-        found = transport.get_extra_info("peercert")
-        return self.name_of(found["subject"]) if found else None
+        found = transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        return self.name_of(found) if found else None
 
 
 def load(settings: TlsSettings) -> Loaded:
@@ -141,14 +139,14 @@ def trust(context: ssl.SSLContext, settings: TlsSettings, pems: Pems) -> None:
 
 
 def _no_password() -> str:
-    raise ValueError("the private key is encrypted; store it without a password, readable by its owner alone")
+    raise ValueError("The private key is encrypted; store it without a password, readable by its owner alone")
 
 
 def _words(settings: TlsSettings, error: ssl.SSLError) -> str:
     if error.reason == "KEY_VALUES_MISMATCH":
         return f"{settings.key_file} is not the private key of the certificate in {settings.cert_file}"
     if error.reason in ("EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL", "CA_MD_TOO_WEAK"):
-        return f"the certificate in {settings.cert_file} is too weak ({error.reason.replace('_', ' ').lower()}); use a P-256 key and SHA-256"
+        return f"The certificate in {settings.cert_file} is too weak ({error.reason.replace('_', ' ').lower()}); use a P-256 key and SHA-256"
     return f"{settings.cert_file} and {settings.key_file} are not a certificate and its private key in PEM form"
 
 
@@ -157,7 +155,7 @@ def _read(path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
     except OSError as error:
-        raise ValueError(f"cannot read {path}: {os.strerror(error.errno or 0).lower()}") from None
+        raise ValueError(f"Cannot read {path}: {os.strerror(error.errno or 0).lower()}") from None
 
 
 def stamps_of(settings: TlsSettings) -> tuple[object, ...]:

@@ -11,20 +11,22 @@ from functools import lru_cache
 from typing import Final
 
 Subject = Sequence[Sequence[tuple[str, str]]]
-"""Relative names in the order of the certificate; each has one or more attributes with their values."""
+"""Relative names in the order of the certificate; each has one or more attributes: the object identifier and the value."""
 
-_SHORT: Final = {
-    "commonName": "CN",
-    "countryName": "C",
-    "domainComponent": "DC",
-    "localityName": "L",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "stateOrProvinceName": "ST",
-    "streetAddress": "STREET",
-    "userId": "UID",
+_NAMES: Final = {
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.9": "STREET",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "0.9.2342.19200300.100.1.1": "UID",
+    "0.9.2342.19200300.100.1.25": "DC",
+    "1.2.840.113549.1.9.1": "emailAddress",
+    "2.5.4.5": "serialNumber",
 }
-"""The names that RFC 2253 abbreviates; others appear as OpenSSL calls them."""
+"""The names of RFC 2253, and two that are common; other attributes appear with their object identifiers."""
 _SPECIAL: Final = re.compile(r'([,+"\\<>;])')
 _RULE: Final = re.compile(r"\s*(?:(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?))\s*(?:,|$)")
 _GROUP: Final = re.compile(r"\$(\d)")
@@ -33,8 +35,16 @@ _GROUP: Final = re.compile(r"\$(\d)")
 def distinguished_name(subject: Subject) -> str:
     """The subject as RFC 2253 writes it: ``CN=anna,OU=Ops,O=Acme``."""
     return ",".join(
-        "+".join(f"{_SHORT.get(kind, kind)}={_escaped(value)}" for kind, value in part) for part in subject[::-1]
+        "+".join(f"{_NAMES.get(kind, kind)}={_escaped(value)}" for kind, value in part) for part in subject[::-1]
     )
+
+
+def subject_of(certificate: bytes) -> Subject:
+    """The subject of a certificate in DER form."""
+    from cryptography import x509
+
+    names = x509.load_der_x509_certificate(certificate).subject.rdns
+    return [[(each.oid.dotted_string, str(each.value)) for each in name] for name in names]
 
 
 def _escaped(value: str) -> str:
@@ -71,18 +81,18 @@ class PrincipalRules:
     def __init__(self, text: str) -> None:
         """``text`` is a list of ``DEFAULT`` and ``RULE:pattern/replacement/[L|U]``. ValueError if it is not."""
         self._rules: Final = tuple(_parse(text))
-        self.name_of: Final = lru_cache(maxsize=1024)(self._name_of)
-        """The name for a subject that is written as RFC 2253 does; ValueError if no rule matches or the name is empty."""
+        self.name_of_certificate: Final = lru_cache(maxsize=1024)(self._name_of_certificate)
+        """The name for a certificate in DER form; ValueError if there is none."""
 
-    def _name_of(self, subject: str) -> str:
+    def name_of(self, subject: str) -> str:
+        """The name for a subject that is written as RFC 2253 does; ValueError if no rule matches or the name is empty."""
         for rule in self._rules:
             if name := rule.apply(subject):
                 return name
-        raise ValueError(f"no rule in tls.principal_rules makes a name of the certificate's subject {subject!r}")
+        raise ValueError(f"No rule in tls.principal_rules makes a name of the certificate's subject {subject!r}")
 
-    def name_of_subject(self, subject: Subject) -> str:
-        """The name for the subject of a certificate."""
-        return self.name_of(distinguished_name(subject))
+    def _name_of_certificate(self, certificate: bytes) -> str:
+        return self.name_of(distinguished_name(subject_of(certificate)))
 
 
 def _parse(text: str) -> Iterator[Rule]:

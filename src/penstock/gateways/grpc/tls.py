@@ -1,10 +1,12 @@
 """The TLS of the gRPC listener, whose library has its own: from the same files, and changed together with the other listeners."""
 
 import logging
+import ssl
 from typing import Any, Final
 
 import grpc
 
+from penstock.errors import PenstockError, Reason
 from penstock.settings import ClientAuth, TlsVersion
 from penstock.transport.tls import ServerTls
 
@@ -25,6 +27,17 @@ def credentials_of(tls: ServerTls) -> Any:
         followed.changed,
         require_client_authentication=tls.settings.client_auth is ClientAuth.REQUIRED,
     )
+
+
+def certificate_name(context: Any, tls: ServerTls) -> str | None:
+    """The principal's name for the certificate of a call; None if the client presented none. AUTHENTICATION_FAILED if no rule matches it."""
+    found = context.auth_context().get("x509_pem_cert")
+    if not found:
+        return None
+    try:
+        return tls.name_of(ssl.PEM_cert_to_DER_cert(found[0].decode()))
+    except ValueError as error:
+        raise PenstockError(Reason.AUTHENTICATION_FAILED, str(error)) from None
 
 
 class _Followed:

@@ -25,6 +25,7 @@ from penstock.gateways.kafka.fetch_lane import FetchLane
 from penstock.gateways.kafka.produce_lane import ProduceLane
 from penstock.limits import RECEIVE_BACKLOG_BYTES_MAX
 from penstock.meters import Histogram
+from penstock.transport.handshakes import TLS_ON_PLAIN, TLS_RECORD
 from penstock.transport.listener import Arrival
 from penstock.transport.receive import FrameReader
 from penstock.types import Buffer, Gateway
@@ -141,8 +142,12 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
                     break
                 self._request(frames, found[0], found[1])
         except ProtocolViolation as violation:
-            self.gateway.count_error(PROTOCOL_VIOLATION)
-            self._abandon(str(violation))
+            if frames.unread and frames.view[frames.start] == TLS_RECORD:
+                self.arrival.failed(TLS_ON_PLAIN)
+                self.abort()
+            else:
+                self.gateway.count_error(PROTOCOL_VIOLATION)
+                self._abandon(str(violation))
         except Exception as error:  # noqa: BLE001 - it is reported, and the broker outlives it
             self._fail(error)
         frames.settle()

@@ -22,6 +22,7 @@ from penstock.gateways.tcp.answers import FailureLine, SuccessLine, encode_lines
 from penstock.gateways.tcp.errors import INTERNAL_ERROR, LINE_TOO_LONG, Refused, text_for
 from penstock.gateways.tcp.handlers import HANDLERS, Command, line_of, metrics
 from penstock.gateways.tcp.requests import Request, new_record, parse
+from penstock.transport.handshakes import TLS_ON_PLAIN, TLS_RECORD
 from penstock.transport.listener import Arrival
 from penstock.types import Gateway
 from penstock.wire.jsonlines import Line, LineSplitter
@@ -104,6 +105,10 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         self._active = True
         self.arrived = perf_counter()
         splitter = self._splitter
+        if data[0] == TLS_RECORD and not splitter.kept_bytes:
+            self.arrival.failed(TLS_ON_PLAIN)
+            self.abort()
+            return
         self._backlog += splitter.feed(data)
         if splitter.kept_bytes != self._kept_bytes and not self._keep(splitter.kept_bytes):
             splitter.skip()

@@ -26,6 +26,7 @@ from penstock.gateways.http.server.answers import Answer, rendered
 from penstock.gateways.http.server.errors import Refusal, error_answer, failure_answer
 from penstock.gateways.http.server.lane import LaneCall
 from penstock.gateways.http.server.routing import HttpCall, bounded, refused, too_late
+from penstock.transport.handshakes import NO_NAME, TLS_ON_PLAIN, TLS_RECORD, Failure
 from penstock.transport.listener import Arrival
 
 if TYPE_CHECKING:
@@ -115,6 +116,8 @@ class HttpConnection(HttpToolsProtocol):
         self._has_ended = False
         self._in_head = True
         self._refused = False
+        self._nameless: str | None = None
+        """Why there is no name for the certificate that the client presented."""
         self._closing = False
         self._active = True
         self._active_ms = gateway.broker.clock.monotonic_ms()
@@ -128,10 +131,16 @@ class HttpConnection(HttpToolsProtocol):
         self.arrival.on_crowded = transport.abort
         self.caller = self.gateway.caller(self.client[0] if self.client else "", self.listener.name)
         transport.set_write_buffer_limits(high=self.gateway.bounds.output_bytes_max)
+        if self.listener.tls is not None:
+            try:
+                self.certificate = self.listener.tls.certificate_name(transport)
+            except ValueError as error:
+                self._nameless = str(error)
+                self.arrival.failed(Failure(NO_NAME, str(error)))
         room = self.gateway.has_room()
         if room is None:
             transport.abort()
-        self._refused = room is False
+        self._refused = room is False or self._nameless is not None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has disconnected; what it published stays."""
@@ -164,6 +173,10 @@ class HttpConnection(HttpToolsProtocol):
             data = self._take_pieces()
         elif self._refused:
             self._refuse(data)
+            return
+        elif data[0] == TLS_RECORD:
+            self.arrival.failed(TLS_ON_PLAIN)
+            self.transport.abort()
             return
         self._run(data)
 
@@ -407,7 +420,10 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, data: bytes) -> None:
-        """Refuse a request because there are too many connections."""
+        """Refuse a request because there are too many connections, or the client's certificate is of no use."""
+        if self._nameless is not None:
+            self._refuse_with(Refusal(403, self._nameless), data.partition(b" ")[2][:4])
+            return
         refusal = Refusal(
             503,
             f"There are {self.gateway.settings.connections_max} open connections. Close some, or try again later.",
