@@ -15,7 +15,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from penstock.settings import PeerTlsMode, TlsSettings
-from penstock.transport.tls import Loaded, Pems, ServerTls, Subject, load_chain, read_pems, stamps_of, trust
+from penstock.transport.tls import Loaded, Pems, ServerTls, load_chain, read_pems, stamps_of, trust
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -49,7 +49,7 @@ class NodeCertificate(ServerTls):
         settings = self.settings
         if not (settings.cert_file and settings.key_file and settings.ca_file):
             raise ValueError(
-                "cluster.peer_tls needs a certificate: set cert_file, key_file and ca_file in [tls.peer], or set cluster.peer_tls to off"
+                "TLS between nodes needs a certificate: set cert_file, key_file and ca_file in [tls.peer], or set cluster.peer_tls to off"
             )
         stamps = stamps_of(settings)
         pems = read_pems(settings)
@@ -58,7 +58,7 @@ class NodeCertificate(ServerTls):
         context = NodeContext(ssl.PROTOCOL_TLS_SERVER)
         # A resumed session would not show a certificate again that may have been withdrawn.
         context.num_tickets = 0
-        context.fingerprint = sha256(leaf).digest()
+        context.fingerprint = fingerprint_of(leaf)
         context.outgoing = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         for each in (context, context.outgoing):
             _prepare(each, settings, pems)
@@ -78,12 +78,12 @@ class NodeCertificate(ServerTls):
         file, certificate = self.settings.cert_file, x509.load_der_x509_certificate(leaf)
         if certificate.not_valid_after_utc < datetime.now(UTC):
             raise ValueError(
-                f"the certificate in {file} expired on {certificate.not_valid_after_utc:%Y-%m-%d}; renew it"
+                f"The certificate in {file} expired on {certificate.not_valid_after_utc:%Y-%m-%d}; renew it"
             )
         found = [uri for uri in _uris(certificate) if uri.startswith(SCHEME)]
         if found != [self._uri]:
             raise ValueError(
-                f"the certificate in {file} {_names(found)}; that of this node must have the subject alternative name URI:{self._uri}, and no other such name"
+                f"The certificate in {file} {_names(found)}; that of this node must have the subject alternative name URI:{self._uri}, and no other such name"
             )
 
 
@@ -156,11 +156,16 @@ def names_in(certificate: "dict[str, Any] | None") -> list[str]:
     return [value for kind, value in names if kind == "URI" and value.startswith(SCHEME)]
 
 
+def fingerprint_of(certificate: bytes) -> bytes:
+    """The SHA-256 of a certificate in DER form."""
+    return sha256(certificate).digest()
+
+
 def fingerprint_of_peer(connection: ssl.SSLObject) -> bytes:
-    """The SHA-256 of the certificate at the other end."""
+    """That of the certificate at the other end."""
     found = connection.getpeercert(binary_form=True)
     assert found is not None
-    return sha256(found).digest()
+    return fingerprint_of(found)
 
 
 def _prepare(context: ssl.SSLContext, settings: TlsSettings, pems: Pems) -> None:
@@ -197,6 +202,6 @@ def _names(found: list[str]) -> str:
     return f"is for {' and '.join(found)}" if found else "names no node"
 
 
-def _no_principal(_: Subject) -> NoReturn:
+def _no_principal(_: bytes) -> NoReturn:
     """A node is no client."""
     raise ValueError("A node's certificate is not a client's")
