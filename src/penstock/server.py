@@ -243,9 +243,9 @@ class Server:
             broker,
             opened.store,
             commit.turn,
-            secret=opened.secret,
             directory=UUID(hex=opened.node.directory),
             listeners=listeners,
+            tls=self.listeners.peer_tls,
         )
 
     def _start_task(self, coroutine: Coroutine[object, None, object]) -> None:

@@ -195,6 +195,7 @@ class Broker:
     def close(self) -> None:
         """The broker stops: answer all waiting callers."""
         self.cluster.nodes.close()
+        self.cluster.secret.close()
         self.topics.close()
         self.sinks.close()
         self.dead_letters.close()

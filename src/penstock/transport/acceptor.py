@@ -46,10 +46,12 @@ def _everyone(_: Listener, __: str) -> tuple[float, str]:
 class Reception:
     """Counts the connections that arrive at all listeners of a node."""
 
-    def __init__(self, limits: LimitSettings, *, until_authenticated: bool = False) -> None:
+    def __init__(
+        self, limits: LimitSettings, *, until_authenticated: bool = False, failures: Counts | None = None
+    ) -> None:
         """``until_authenticated``: a connection is a stranger until its gateway calls :meth:`Arrival.known`; else until the handshake ends."""
         self.loop: Final = asyncio.get_running_loop()
-        self.failures: Final = Counts("listener", "reason")
+        self.failures: Final = Counts("listener", "reason") if failures is None else failures
         self.until_authenticated: Final = until_authenticated
         self.admit: Admit = _everyone
         """Decides about each connection by its address. Set once the broker is there."""
@@ -61,6 +63,10 @@ class Reception:
         self._refilled_at = self.loop.time()
         self._lines: dict[tuple[str, str], LogLimit] = {}
         """By listener and reason, so that one reason does not hide another."""
+
+    def another(self) -> "Reception":
+        """One with its own limits, that counts together with this one: until the handshake ends."""
+        return Reception(self._limits, failures=self.failures)
 
     async def accept(self, listener: Listener, door: Door) -> Accepting:
         """Accept connections on a bound socket, which is closed in the end."""
@@ -208,6 +214,10 @@ class Acceptor:
         assert self.listener.tls is not None
         self._start(sock, arrival, self.listener.tls.context)
 
+    def start_plain(self, sock: socket.socket, arrival: Arrival) -> None:
+        """A client does not speak TLS, and need not."""
+        self._start(sock, arrival, None)
+
     def _start(self, sock: socket.socket, arrival: Arrival, context: ssl.SSLContext | None) -> None:
         task = self.loop.create_task(self._connect(sock, arrival, context))
         self._tasks.add(task)
@@ -265,11 +275,14 @@ class _Greeting:
             first = b""
         if not first:
             self._fail(DISCONNECTED)
-        elif first[0] != TLS_RECORD:
-            self._say_mistake(first)
-        else:
+        elif first[0] == TLS_RECORD:
             self._release()
             self._acceptor.start_tls(self._sock, self._arrival)
+        elif self._acceptor.listener.allows_plain:
+            self._release()
+            self._acceptor.start_plain(self._sock, self._arrival)
+        else:
+            self._say_mistake(first)
 
     def _say_mistake(self, first: bytes) -> None:
         """The client does not speak TLS. Say so, then wait for a moment until it has read that."""
