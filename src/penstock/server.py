@@ -9,6 +9,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -34,6 +35,7 @@ from penstock.runtime.memory import keep_freed_memory
 from penstock.runtime.secret_file import read_secret
 from penstock.settings import Authentication, LogFormat, Settings
 from penstock.transport.acceptor import Reception
+from penstock.transport.listener import Listener
 
 if TYPE_CHECKING:
     from penstock.cluster.node import NodeRunner
@@ -127,8 +129,7 @@ class Server:
             flusher=commit,
             report=_report,
         )
-        self._equip(broker, reception)
-        commit.on_synced = broker.meters.synced
+        self._connect(broker, commit, reception)
         await asyncio.to_thread(manager.open_all)
         stack.callback(manager.close)
         await broker.start()
@@ -156,16 +157,20 @@ class Server:
         self._follow_certificates()
         self._ready = True
 
-    def _equip(self, broker: Broker, reception: Reception) -> None:
-        """Hand over what the core may not have by itself."""
+    def _connect(self, broker: Broker, commit: GroupCommit, reception: Reception) -> None:
+        """Give the broker what it needs of the outside world."""
+        http = self.listeners.open.get("http")
         broker.background = self._start_task
         broker.off_loop = _off_loop
         broker.within = within_ms
         broker.http = self.addresses["http"]
         broker.authenticator.attempts.pause = pause_ms
         broker.authenticator.tokens.fetch = key_source(self.settings.oauth)
+        broker.is_http_tls = http is not None and http.tls is not None
         broker.meters.connections_failed = reception.failures
+        reception.admit = partial(_admit, broker)
         broker.meters.is_insecure = self.listeners.exposure.is_insecure
+        commit.on_synced = broker.meters.synced
 
     async def _secure(self, broker: Broker) -> None:
         """With authentication, there must be a way in before anything listens."""
@@ -243,9 +248,9 @@ class Server:
             broker,
             opened.store,
             commit.turn,
-            secret=opened.secret,
             directory=UUID(hex=opened.node.directory),
             listeners=listeners,
+            tls=self.listeners.peer_tls,
         )
 
     def _start_task(self, coroutine: Coroutine[object, None, object]) -> None:
@@ -284,6 +289,14 @@ class Server:
     def ready_line(self) -> str:
         """The line that ``penstock serve`` prints once it accepts connections."""
         return " ".join(("penstock ready", *self.listeners.ready_words()))
+
+
+def _admit(broker: Broker, listener: Listener, address: str) -> tuple[float, str]:
+    """How the limits on new connections apply to one. Other nodes have none."""
+    if listener.name == PEER:
+        return 0.0, ""
+    found = broker.quotas.connections.admit(address, broker.clock.monotonic_ms())
+    return found.delay_ms / 1000, found.refusal
 
 
 def _is_usage(error: Exception) -> bool:

@@ -33,6 +33,8 @@ NOUNS: Final = (
     "sink",
     "user",
     "key",
+    "acl",
+    "role",
     "quota",
     "sql",
     "pipeline",

@@ -19,7 +19,7 @@ from penstock.cli.output import Format
 if TYPE_CHECKING:
     from typer._click.core import Parameter
 
-    from penstock.client import Cluster, QueueAdmin, QueueClient, SinkClient
+    from penstock.client import AccessAdmin, Cluster, QueueAdmin, QueueClient, SinkClient
     from penstock.client.status import StatusClient
     from penstock.client.user_admin import UserAdmin
 
@@ -262,6 +262,14 @@ def queue_admin(http: str, timeout_s: float) -> "QueueAdmin":
 
     with _address_of("--http", http):
         return QueueAdmin(http, timeout_ms=int(timeout_s * 1000), security=client_security())
+
+
+def access_admin(http: str, timeout_s: float) -> "AccessAdmin":
+    """For one command that administers access rules or roles."""
+    from penstock.client import AccessAdmin
+
+    with _address_of("--http", http):
+        return AccessAdmin(http, timeout_ms=int(timeout_s * 1000), security=client_security())
 
 
 def status_client(http: str, timeout_s: float) -> "StatusClient":

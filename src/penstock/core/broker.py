@@ -5,6 +5,7 @@ starts as quickly as one with ten.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -31,7 +32,7 @@ from penstock.core.partitions.tiering import Tiering
 from penstock.core.publish import Publisher
 from penstock.core.queues.queues import Queues
 from penstock.core.quotas.quotas import Quotas
-from penstock.core.security.access import access_of
+from penstock.core.security.access import Access, super_users_in
 from penstock.core.security.authenticator import Authenticator
 from penstock.core.security.rules import AccessRules
 from penstock.core.sinks.sinks import Sinks
@@ -45,7 +46,7 @@ from penstock.log.retention import RemovalTask
 from penstock.metadata.port import MetadataStore
 from penstock.meters import Meters
 from penstock.ports import Background, Clock, Entropy, Flusher, OffLoop, Report, Timed, Within
-from penstock.settings import Settings
+from penstock.settings import Authentication, SecuritySettings, Settings
 from penstock.types import NodeId, TopicId, TopicName
 
 INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
@@ -59,6 +60,9 @@ INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
 
 class Broker:
     """The core of one node. Everything is called on the event loop."""
+
+    is_http_tls: bool = False
+    """Whether the HTTP listener uses TLS. If so, it is assumed of the other nodes too."""
 
     def __init__(  # noqa: PLR0915  all parts of a node are created here
         self,
@@ -85,12 +89,11 @@ class Broker:
         self.topics: Final = Topics(store, clock, entropy, settings)
         self.configs: Final = DynamicConfigs(store, self.node_id, settings.topic_configs)
         """Configs of brokers and groups that can change at any time."""
-        self.quotas: Final = Quotas(store, clock, self.meters)
-        """What clients may use, and what they have used."""
+        self.quotas: Final = Quotas(store, self.configs, clock, self.meters)
         self.topics_version = 0
         """Incremented with every change of a topic: gateways cache facts about topics for one version."""
         self.producer_ids: Final = ProducerIds(store)
-        self.access = access_of(settings.security)
+        self.access = _access(settings.security)
         """The rights of callers."""
         self.access_rules: Final = AccessRules(store, self.access.use, report)
         """Access rules and roles; not loaded while authentication is off."""
@@ -105,8 +108,9 @@ class Broker:
         """Runs blocking work; the runtime uses threads."""
         self.http: Address | None = None
         """The address of the HTTP listener once it listens, which Kafka's clients can ask for."""
-        offsets_topic = InternalTopic(self, OFFSETS_TOPIC, report)
-        self.groups: Final = GroupCoordinator(settings.groups, offsets_topic, self, clock, entropy, report)
+        topic = partial(InternalTopic, self)
+        offsets = topic(OFFSETS_TOPIC, report)
+        self.groups: Final = GroupCoordinator(settings.groups, offsets, self, clock, entropy, report)
         self.registry: Final = GroupRegistry(store, clock, entropy)
         self.awaited_groups: Final = AwaitedGroups(self, flusher)
         self.tiering: Final = Tiering(self)
@@ -114,19 +118,13 @@ class Broker:
         """Set by the runtime; see :meth:`wake_at`."""
         self.groups.deadlines.on_sooner = self.wake_at
         self.idempotency: Final = Idempotency(
-            self,
-            InternalTopic(self, IDEMPOTENCY_TOPIC, report),
-            flusher,
-            report,
-            window_ms=settings.queues.idempotency_ms,
+            self, topic(IDEMPOTENCY_TOPIC, report), flusher, report, window_ms=settings.queues.idempotency_ms
         )
         self.backlog: Final = Backlog(self, settings.queues)
         if self.backlog.is_on:
             self.groups.on_committed.append(self.backlog.committed)
         self.queues: Final = Queues(settings.queues, self, flusher, report)
-        self.sinks: Final = Sinks(
-            self, InternalTopic(self, SINKS_TOPIC, report, partitions=1), flusher, report, settings.sinks
-        )
+        self.sinks: Final = Sinks(self, topic(SINKS_TOPIC, report, partitions=1), flusher, report, settings.sinks)
         self.dead_letters: Final = DeadLetters(self)
         self.settling: Final = Settling(clock, self.wake_at)
         self.timed: Final[list[Timed]] = [
@@ -198,6 +196,7 @@ class Broker:
     def close(self) -> None:
         """The broker stops: answer all waiting callers."""
         self.cluster.nodes.close()
+        self.cluster.secret.close()
         self.topics.close()
         self.sinks.close()
         self.dead_letters.close()
@@ -389,6 +388,11 @@ async def _wait_without_limit(_: int, waited: Awaitable[None]) -> bool:
     """For tests without a clock."""
     await waited
     return True
+
+
+def _access(settings: SecuritySettings) -> Access:
+    is_on = settings.authentication is Authentication.REQUIRED
+    return Access(is_on=is_on, super_users=super_users_in(settings.super_users))
 
 
 def _run_to_the_end(coroutine: Coroutine[object, None, object]) -> None:

@@ -85,9 +85,15 @@ def derive_keys(secret: bytes, number: int, salt: bytes, place: bytes) -> Segmen
     return SegmentKeys(number, salt, content, mac, chunks)
 
 
+def is_begun(half: bytes) -> bool:
+    """Whether somebody has begun to write an identity here."""
+    return half.startswith(MAGIC[:2])
+
+
 def numbers_in(halves: Iterable[bytes]) -> set[int]:
-    """The numbers of the keys that the halves name, unchecked."""
-    return {_IDENTITY.unpack_from(half)[1] for half in halves if half.startswith(MAGIC) and len(half) >= _IDENTITY.size}
+    """The numbers of the keys that the halves name, unchecked. A half that a power failure has cut short names none."""
+    ends = _IDENTITY.size, _IDENTITY.size + crypto.MAC_BYTES
+    return {_IDENTITY.unpack_from(half)[1] for half in halves if half.startswith(MAGIC) and any(half[slice(*ends)])}
 
 
 def salt_in(half: bytes, number: int) -> bytes | None:

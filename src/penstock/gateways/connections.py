@@ -247,13 +247,16 @@ class ConnectionGateway(Generic[Connection]):
             self._logger.warning("refusing %s: %d connections are open (%s)", connection.caller.client, count, setting)
             return f"Too many connections: {count} are open; close some, then connect again"
         self._connections[connection] = None
+        self.broker.quotas.connections.opened(connection.arrival.host)
         self._drained.clear()
         return None
 
     def forget(self, connection: Connection) -> None:
         """A connection is closed."""
         connection.arrival.known()
-        self._connections.pop(connection, None)
+        if connection in self._connections:
+            del self._connections[connection]
+            self.broker.quotas.connections.closed(connection.arrival.host)
         if not self._connections:
             self._drained.set()
 

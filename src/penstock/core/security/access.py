@@ -14,7 +14,6 @@ from penstock.errors import PenstockError, Reason
 from penstock.limits import ACCESS_DECISIONS_MAX
 from penstock.operations.access import CLUSTER_NAME, EVERY_USER, USER, Cause, Permission, Rule
 from penstock.operations.operation import Action, Resource
-from penstock.settings import Authentication, SecuritySettings
 from penstock.types import Gateway
 
 if TYPE_CHECKING:
@@ -189,12 +188,6 @@ class Access:
     def require_topic(self, caller: Caller, action: Action, topic: str) -> None:
         """``TOPIC_AUTHORIZATION_FAILED`` unless the caller may do this to the topic."""
         self.require(caller, action, Resource.TOPIC, topic)
-
-
-def access_of(settings: SecuritySettings) -> Access:
-    """Decides as the settings say."""
-    is_on = settings.authentication is Authentication.REQUIRED
-    return Access(is_on=is_on, super_users=super_users_in(settings.super_users))
 
 
 def super_users_in(text: str) -> frozenset[str]:

@@ -176,7 +176,8 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         if not self._answers and self._waiting is None:
             return False
         self.ready()
-        return True
+        # A TLS connection cannot be closed on one side only.
+        return self.listener.tls is None
 
     def pause_writing(self) -> None:
         """The client does not read its answers: process no more requests."""
@@ -250,8 +251,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             return
         header, position = decode_request_header(view)
         client_id = (header.client_id or "")[:CLIENT_ID_CHARS_MAX]
-        if client_id != self.caller.client_id:
-            self.client_is(client_id)
+        self.client_is(client_id)
         clock = self.broker.clock
         context = RequestContext(
             broker=self.broker,
@@ -286,7 +286,8 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
 
     def client_is(self, client_id: str) -> None:
         """The client calls itself so from now on."""
-        self.caller = self.caller._replace(client_id=client_id)
+        if client_id != self.caller.client_id:
+            self.caller = self.caller._replace(client_id=client_id)
 
     def _handled(self, served: "Served", request: Any, context: RequestContext) -> Any:
         """What the handler returns. The time that it takes is only measured while there are quotas."""

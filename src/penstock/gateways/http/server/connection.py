@@ -22,6 +22,7 @@ from uvicorn.server import ServerState
 
 from penstock.core.security.access import Caller
 from penstock.errors import PenstockError
+from penstock.gateways.connections import is_private
 from penstock.gateways.http.server.answers import Answer, rendered
 from penstock.gateways.http.server.browsers import authority_of
 from penstock.gateways.http.server.errors import Refusal, error_answer, failure_answer
@@ -99,7 +100,7 @@ class HttpConnection(HttpToolsProtocol):
         """Anonymous: the identity is that of each request."""
         self.certificate: str | None = None
         """The name that the rules make of the client's certificate, if it presented one."""
-        self.is_private = arrival.listener.is_private
+        self.is_private = False
         """Whether nobody can read the bytes on the way."""
         self._by_certificate: Login | None = None
         """Once a request was authenticated by it."""
@@ -145,6 +146,7 @@ class HttpConnection(HttpToolsProtocol):
         """A client has connected."""
         super().connection_made(transport)
         self.arrival.on_crowded = transport.abort
+        self.is_private = is_private(transport)
         self.caller = self.gateway.caller(self.client[0] if self.client else "", self.listener.name)
         transport.set_write_buffer_limits(high=self.gateway.bounds.output_bytes_max)
         if self.listener.tls is not None:
@@ -153,6 +155,7 @@ class HttpConnection(HttpToolsProtocol):
             except ValueError as error:
                 self._nameless = str(error)
                 self.arrival.failed(Failure(NO_NAME, str(error)))
+        self.gateway.broker.quotas.connections.opened(self.arrival.host)
         room = self.gateway.has_room()
         if room is None:
             transport.abort()
@@ -162,6 +165,7 @@ class HttpConnection(HttpToolsProtocol):
         """The client has disconnected; what it published stays."""
         self._closing = True
         self.arrival.known()
+        self.gateway.broker.quotas.connections.closed(self.arrival.host)
         if self._muted is not None:
             self._muted.cancel()
         for slot in self._answers:
@@ -306,6 +310,7 @@ class HttpConnection(HttpToolsProtocol):
     def authenticated(self, login: Login, *, by_certificate: bool = False) -> Caller:
         """The caller of a request of this connection with this login."""
         self._authenticated = True
+        self.arrival.known()
         if by_certificate:
             self._by_certificate = login
         return login.identity.on(self.caller)

@@ -235,7 +235,7 @@ class HttpGateway:
     @functools.cached_property
     def openapi(self) -> bytes:
         """The OpenAPI document."""
-        return encoder.encode(document(self.routes))
+        return encoder.encode(document(self.routes, secured=self.logins.is_required))
 
     @functools.cached_property
     def metrics(self) -> "MetricsText":

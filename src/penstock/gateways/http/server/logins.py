@@ -22,14 +22,18 @@ from penstock.ports import Clock
 OPEN_PATHS: Final = frozenset({"/livez", "/readyz"})
 """May be asked by everyone: load balancers and service managers have no credentials."""
 
+REMEMBERED_MS: Final = 60_000
+"""How long the lane uses a login before the authenticator is asked again: a key of a provider that was withdrawn counts no longer."""
+
 _DIGEST_BYTES: Final = 32
 
 
 class Login(NamedTuple):
-    """An identity, and the version of the users in which it was current."""
+    """An identity, the version of the users in which it was current, and how long it is remembered."""
 
     identity: Identity
     version: int
+    until_ms: int
 
 
 class Client(Protocol):
@@ -71,12 +75,16 @@ class Logins:
             return None
         if credential is None:
             return None
+        version = self._authenticator.version
         identity = self._authenticator.remembered(credential, is_private=True)
-        return None if identity is None else Login(identity, self._authenticator.version)
+        return None if identity is None else self._login(identity, version)
+
+    def _login(self, identity: Identity, version: int) -> Login:
+        return Login(identity, version, self._clock.monotonic_ms() + REMEMBERED_MS)
 
     def holds(self, login: Login) -> bool:
         """Whether the identity is still current. False as well if any user has changed: it must be looked up again."""
-        if login.version != self._authenticator.version:
+        if login.version != self._authenticator.version or self._clock.monotonic_ms() >= login.until_ms:
             return False
         expires_ms = login.identity.expires_ms
         return expires_ms is None or self._clock.now_ms() < expires_ms
@@ -97,7 +105,7 @@ class Logins:
             credential = Certificate(client.certificate)
         version = self._authenticator.version
         identity = await self._authenticator.authenticate(credential, client.host, is_private=client.is_private)
-        return Login(identity, version)
+        return self._login(identity, version)
 
 
 def has_credential(headers: RawHeaders, client: Client) -> bool:
