@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from penstock.core.queues.moves import REDRIVE_GROUP, dead_letter_topic
 from penstock.core.security.access import REASONS, Access, Caller, denied
+from penstock.core.security.attempts import BY_PASSWORD
 from penstock.errors import PenstockError, Reason
 from penstock.limits import ACCESS_DECISIONS_MAX
-from penstock.operations.access import CLUSTER_NAME
+from penstock.operations.access import CLUSTER_NAME, USER
 from penstock.operations.operation import Action, AnyOperation, Resource, Right
 from penstock.types import Gateway
 
@@ -50,7 +51,14 @@ def authorise(broker: "Broker", asked: AnyOperation[Any], caller: Caller) -> Par
     if fields is None:
         return _authorise_rights(access, asked, caller)
     # An ack takes some microseconds, and a worker sends many: what was admitted once is looked up.
-    key = kind, caller.principal, caller.client, caller.groups, *[getattr(asked, field) for field in fields]
+    key = (
+        kind,
+        caller.principal,
+        caller.client,
+        caller.groups,
+        caller.method,
+        *[getattr(asked, field) for field in fields],
+    )
     admitted = access.admitted
     if key not in admitted:
         _authorise_rights(access, asked, caller)
@@ -80,7 +88,10 @@ def _authorise_rights(access: Access, asked: AnyOperation[Any], caller: Caller) 
             if not right.field or getattr(asked, right.field) is not None:
                 access.require(caller, right.action, Resource.CLUSTER)
         elif (
-            right.field and (name := getattr(asked, right.field)) is not None and not _by_cluster(access, caller, right)
+            right.field
+            and (name := getattr(asked, right.field)) is not None
+            and not _is_self(caller, right, name)
+            and not _by_cluster(access, caller, right)
         ):
             for resource, action, each in _questions(right.resource, right.action, name):
                 access.require(caller, action, resource, each)
@@ -103,6 +114,11 @@ def _authorise_each(access: Access, asked: AnyOperation[Any], caller: Caller, ri
 def _by_cluster(access: Access, caller: Caller, right: Right) -> bool:
     """Whether a right on the cluster is enough, and the caller has it."""
     return right.or_cluster is not None and access.allows(caller, right.or_cluster, Resource.CLUSTER)
+
+
+def _is_self(caller: Caller, right: Right, name: str) -> bool:
+    """Whether this is the user itself. A key or a token must not outlive itself by a new password or key."""
+    return right.resource is Resource.USER and caller.method in BY_PASSWORD and caller.principal == f"{USER}{name}"
 
 
 def _require_any(access: Access, caller: Caller, right: Right) -> None:
