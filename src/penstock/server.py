@@ -129,17 +129,7 @@ class Server:
             flusher=commit,
             report=_report,
         )
-        broker.background = self._start_task
-        broker.off_loop = _off_loop
-        broker.within = within_ms
-        broker.http = self.addresses["http"]
-        broker.authenticator.attempts.pause = pause_ms
-        broker.authenticator.tokens.fetch = key_source(settings.oauth)
-        broker.is_http_tls = "http" in self.listeners.open and self.listeners.open["http"].tls is not None
-        broker.meters.connections_failed = reception.failures
-        reception.admit = partial(_admit, broker)
-        broker.meters.is_insecure = self.listeners.exposure.is_insecure
-        commit.on_synced = broker.meters.synced
+        self._connect(broker, commit, reception)
         await asyncio.to_thread(manager.open_all)
         stack.callback(manager.close)
         await broker.start()
@@ -166,6 +156,21 @@ class Server:
             stack.push_async_callback(cluster_node.hand_over)
         self._follow_certificates()
         self._ready = True
+
+    def _connect(self, broker: Broker, commit: GroupCommit, reception: Reception) -> None:
+        """Give the broker what it needs of the outside world."""
+        http = self.listeners.open.get("http")
+        broker.background = self._start_task
+        broker.off_loop = _off_loop
+        broker.within = within_ms
+        broker.http = self.addresses["http"]
+        broker.authenticator.attempts.pause = pause_ms
+        broker.authenticator.tokens.fetch = key_source(self.settings.oauth)
+        broker.is_http_tls = http is not None and http.tls is not None
+        broker.meters.connections_failed = reception.failures
+        reception.admit = partial(_admit, broker)
+        broker.meters.is_insecure = self.listeners.exposure.is_insecure
+        commit.on_synced = broker.meters.synced
 
     async def _secure(self, broker: Broker) -> None:
         """With authentication, there must be a way in before anything listens."""
