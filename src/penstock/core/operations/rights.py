@@ -1,8 +1,8 @@
 """Authorisation of operations. Only this module, and the publishing of records, calls :class:`Access`; the hot lanes call :func:`authorise_lane`."""
 
 from collections.abc import Callable, Iterator
-from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -44,36 +44,36 @@ _Question = tuple[Resource, Action, str]
 def authorise(broker: "Broker", asked: AnyOperation[Any], caller: Caller) -> PartlyRefused | None:
     """Raise PenstockError unless the caller has every right that the operation needs, except those on single items."""
     access = broker.access
-    if access.allows_all or caller.gateway is Gateway.INTERNAL:
+    if access.allows_all:
         return None
     kind = type(asked)
-    fields = _named_by(kind)
-    if fields is None:
-        return _authorise_rights(access, asked, caller)
+    try:
+        names = _NAMES[kind]
+    except KeyError:
+        names = _NAMES[kind] = _named_by(kind)
+    if names is None:
+        return None if caller.gateway is Gateway.INTERNAL else _authorise_rights(access, asked, caller)
     # An ack takes some microseconds, and a worker sends many: what was admitted once is looked up.
-    key = (
-        kind,
-        caller.principal,
-        caller.client,
-        caller.groups,
-        caller.method,
-        *[getattr(asked, field) for field in fields],
-    )
+    key = kind, caller.principal, caller.client, caller.groups, caller.method, names(asked)
     admitted = access.admitted
-    if key not in admitted:
-        _authorise_rights(access, asked, caller)
-        if len(admitted) >= ACCESS_DECISIONS_MAX:
-            admitted.clear()
-        admitted.add(key)
+    if key in admitted or caller.gateway is Gateway.INTERNAL:
+        return None
+    _authorise_rights(access, asked, caller)
+    if len(admitted) >= ACCESS_DECISIONS_MAX:
+        admitted.clear()
+    admitted.add(key)
     return None
 
 
-@cache
-def _named_by(kind: type[AnyOperation[Any]]) -> tuple[str, ...] | None:
-    """The fields on which the decision about an operation depends; None if they have many items."""
+_NAMES: Final[dict[type[AnyOperation[Any]], Callable[[AnyOperation[Any]], object] | None]] = {}
+"""What returns the names in an operation, by its kind; None if the decision depends on many items."""
+
+
+def _named_by(kind: type[AnyOperation[Any]]) -> Callable[[AnyOperation[Any]], object] | None:
     if any(right.each for right in kind.rights):
         return None
-    return tuple(right.field for right in kind.rights if right.field)
+    fields = [right.field for right in kind.rights if right.field]
+    return attrgetter(*fields) if fields else lambda _asked: None
 
 
 def _authorise_rights(access: Access, asked: AnyOperation[Any], caller: Caller) -> PartlyRefused | None:
@@ -168,7 +168,7 @@ def authorise_lane(broker: "Broker", caller: Caller, action: Action, topic: str)
     """The check of the hot lanes, which have no operation: PenstockError unless the caller may do this to the topic."""
     access = broker.access
     if not access.allows_all:
-        access.require(caller, action, Resource.TOPIC, topic)
+        access.require_topic(caller, action, topic)
 
 
 def authorise_lane_by_id(broker: "Broker", caller: Caller, action: Action, topic: str) -> None:
