@@ -97,6 +97,7 @@ class Reason(Enum):
     UNKNOWN_USER = "unknown user"
     USER_ALREADY_EXISTS = "the user already exists"
     QUOTA_EXCEEDED = "over the quota"
+    AUDIT_UNAVAILABLE = "the audit log cannot be written"
 
     # Failures outside the request.
     STORAGE_ERROR = "storage error"

@@ -42,6 +42,8 @@ class Caller(NamedTuple):
     """How the caller authenticated, in the words of the audit log; empty if it did not."""
     client_id: str = ""
     """What the client calls itself, which nothing proves: for quotas and the audit log."""
+    request_id: str = ""
+    """The id of the request, if its API has one, for the audit log."""
 
 
 INTERNAL: Final = Caller(Principal("penstock"), Gateway.INTERNAL)
