@@ -29,7 +29,7 @@ def start(tmp_path):
     started: list[BrokerProcess] = []
 
     def start(key: Path | None, **environment: str) -> BrokerProcess:
-        settings = {"topic_defaults.segment.bytes": 2000}
+        settings: dict[str, object] = {"topic_defaults.segment.bytes": 2000}
         settings |= {} if key is None else {"encryption.key_file": str(key)}
         broker = BrokerProcess(tmp_path / "data", settings, environment=environment)
         started.append(broker)

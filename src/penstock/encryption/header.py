@@ -87,7 +87,7 @@ def derive_keys(secret: bytes, number: int, salt: bytes, place: bytes) -> Segmen
 
 def is_begun(half: bytes) -> bool:
     """Whether somebody has begun to write an identity here."""
-    return half.startswith(MAGIC[:2])
+    return half.startswith(MAGIC[:1])
 
 
 def numbers_in(halves: Iterable[bytes]) -> set[int]:

@@ -344,7 +344,7 @@ def test_the_number_of_remembered_files_is_bounded_and_forgetting_one_reuses_no_
 def test_a_header_torn_by_a_power_failure_is_an_empty_segment(disk) -> None:
     written(disk)
     whole = disk.read_bytes(LOG)
-    for kept in [0, 1, 8, 10, 30, 45, 59, 61, 1050, header.HALF_BYTES + 3]:
+    for kept in [0, 1, 2, 8, 10, 30, 45, 59, 61, 1050, header.HALF_BYTES + 3]:
         torn = whole[:kept]
         disk.change(LOG, lambda data, torn=torn: data.__setitem__(slice(None), torn))
         file = encrypted(disk, ROOT).open(LOG)
