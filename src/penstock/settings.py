@@ -183,7 +183,10 @@ class EncryptionSettings(Struct, frozen=True, kw_only=True):
     """Encryption at rest."""
 
     key_file: Annotated[
-        str, about("the file with the master key, 32 random bytes in base64; empty: data is not encrypted")
+        str,
+        about(
+            "the file with the master keys, each 32 random bytes in base64, the current one first; empty: data is not encrypted, unless PENSTOCK_ENCRYPTION_KEY has a key"
+        ),
     ] = ""
 
 
