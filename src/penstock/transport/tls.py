@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from penstock.secret_files import read_secret
 from penstock.settings import ClientAuth, TlsSettings, TlsVersion
+from penstock.transport.alerts import AlertingContext
 
 logger = logging.getLogger("penstock.tls")
 
@@ -108,7 +109,7 @@ def read_pems(settings: TlsSettings) -> Pems:
 
 
 def _context(settings: TlsSettings, pems: Pems) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = AlertingContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.min_version]
     context.set_ciphers(CIPHERS)
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE

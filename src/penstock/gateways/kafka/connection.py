@@ -114,7 +114,8 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         if not self._answers and self._waiting is None:
             return False
         self.ready()
-        return True
+        # A TLS connection cannot be closed on one side only.
+        return self.listener.tls is None
 
     def pause_writing(self) -> None:
         """The client does not read its answers: process no more requests."""

@@ -130,7 +130,11 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         if not self._closing:
             self._backlog += self._splitter.end()
             self._run()
-        return True
+        if self.listener.tls is None:
+            return True
+        # A TLS connection cannot be closed on one side only: the client gets what is ready now.
+        self._send()
+        return False
 
     def pause_writing(self) -> None:
         """The client reads its answers too slowly."""
