@@ -447,6 +447,12 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
         int, about("the largest body; a larger one is refused", ge=1024, le=limits.REQUEST_BYTES_MAX)
     ] = limits.HTTP_BODY_BYTES_MAX
     connections_max: Annotated[int, about("the maximum number of open connections", ge=1)] = limits.HTTP_CONNECTIONS_MAX
+    allowed_hosts: Annotated[
+        str,
+        about(
+            "further host names by which clients reach this API, separated by commas; .example.com allows all names under it"
+        ),
+    ] = ""
 
 
 class Settings(Struct, frozen=True, kw_only=True):

@@ -163,24 +163,8 @@ class RotateClusterSecret(Operation[SecretRotation], frozen=True):
     belongs_to = ANY_NODE
 
 
-class ReadClusterId(Operation[str], frozen=True):
-    """The id of the cluster."""
-
-    rights = (on_cluster(Action.DESCRIBE),)
-    belongs_to = ANY_NODE
-    repeat = Repeat.ALWAYS
-
-
 class ReadMetrics(Operation[None], frozen=True):
     """Read the metrics of a node; its HTTP gateway has the text."""
-
-    rights = (on_cluster(Action.DESCRIBE),)
-    belongs_to = ANY_NODE
-    repeat = Repeat.ALWAYS
-
-
-class DescribeAcls(Operation[None], frozen=True):
-    """The ACLs, of which there are none: refused as by a Kafka broker without an authorizer."""
 
     rights = (on_cluster(Action.DESCRIBE),)
     belongs_to = ANY_NODE

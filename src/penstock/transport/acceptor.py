@@ -13,6 +13,7 @@ import contextlib
 import logging
 import socket
 import ssl
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -20,7 +21,7 @@ from penstock.limits import ACCEPT_BACKLOG, ACCEPTS_PER_TURN, HANDSHAKE_MS_MAX, 
 from penstock.meters import Counts
 from penstock.settings import LimitSettings
 from penstock.transport.alerts import HANDSHAKING
-from penstock.transport.handshakes import CROWDED, DISCONNECTED, NOT_TLS, TIMEOUT, TLS_RECORD, Failure, why
+from penstock.transport.handshakes import CROWDED, DISCONNECTED, NOT_TLS, TIMEOUT, TLS_RECORD, TOO_MANY, Failure, why
 from penstock.transport.listener import Accepting, Arrival, Door, Listener
 from penstock.transport.log_limit import LogLimit
 
@@ -34,6 +35,14 @@ _LINGER_SECONDS: Final = 1.0
 _NO_DESCRIPTORS_SECONDS: Final = 1.0
 
 
+Admit = Callable[[Listener, str], tuple[float, str]]
+"""For a new connection from an address: the seconds until the next one is accepted, and why this one is refused, if it is."""
+
+
+def _everyone(_: Listener, __: str) -> tuple[float, str]:
+    return 0.0, ""
+
+
 class Reception:
     """Counts the connections that arrive at all listeners of a node."""
 
@@ -44,6 +53,8 @@ class Reception:
         self.loop: Final = asyncio.get_running_loop()
         self.failures: Final = Counts("listener", "reason") if failures is None else failures
         self.until_authenticated: Final = until_authenticated
+        self.admit: Admit = _everyone
+        """Decides about each connection by its address. Set once the broker is there."""
         self._limits: Final = limits
         self._strangers: dict[Arrival, None] = {}
         """In the order of their arrival."""
@@ -166,7 +177,15 @@ class Acceptor:
                 logger.warning("cannot accept: listener=%s reason=%s", self.listener.name, error.strerror)
                 self._pause(_NO_DESCRIPTORS_SECONDS)
                 return
-            self._let_in(sock, where[0])
+            wait, refusal = self.reception.admit(self.listener, where[0])
+            if refusal:
+                Arrival(self.listener, where[0], self.reception).failed(Failure(TOO_MANY, refusal))
+                sock.close()
+            else:
+                self._let_in(sock, where[0])
+            if wait:
+                self._pause(wait)
+                return
 
     def _pause(self, seconds: float) -> None:
         self.loop.remove_reader(self._sock)

@@ -183,6 +183,9 @@ class DoHead(msgspec.Struct, frozen=True, array_like=True):
     principal: str
     gateway: str
     client: str
+    groups: tuple[str, ...] = ()
+    listener: str = ""
+    method: str = ""
 
 
 class GrantHead(msgspec.Struct, frozen=True, array_like=True):

@@ -91,6 +91,9 @@ class SeededEntropy:
     def uuid(self) -> UUID:
         return UUID(int=self._random.getrandbits(128), version=4)
 
+    def secret(self, count: int) -> bytes:
+        return self._random.randbytes(count)
+
 
 async def _accept(listener: Listener, door: Door) -> Accepting:
     """Replaces :meth:`penstock.transport.acceptor.Reception.accept`."""
