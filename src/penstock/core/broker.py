@@ -5,6 +5,7 @@ starts as quickly as one with ten.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -98,8 +99,6 @@ class Broker:
         """Access rules and roles; not loaded while authentication is off."""
         self.authenticator: Final = self._authenticator(store, report)
         """Who is calling."""
-        self.access.is_super = self.authenticator.is_admin
-        self.authenticator.on_changed.append(lambda: self.access.forget())  # noqa: PLW0108  tests replace it
         self.publisher: Final = Publisher(self, flusher)
         self.background: Background = _run_to_the_end
         """Starts a coroutine in the background; the runtime makes it a task."""
@@ -109,24 +108,23 @@ class Broker:
         """Runs blocking work; the runtime uses threads."""
         self.http: Address | None = None
         """The address of the HTTP listener once it listens, which Kafka's clients can ask for."""
-        offsets_topic = InternalTopic(self, OFFSETS_TOPIC, report)
-        self.groups: Final = GroupCoordinator(settings.groups, offsets_topic, self, clock, entropy, report)
+        topic = partial(InternalTopic, self)
+        offsets = topic(OFFSETS_TOPIC, report)
+        self.groups: Final = GroupCoordinator(settings.groups, offsets, self, clock, entropy, report)
         self.registry: Final = GroupRegistry(store, clock, entropy)
         self.awaited_groups: Final = AwaitedGroups(self, flusher)
         self.tiering: Final = Tiering(self)
         self.on_sooner: Callable[[int], None] = lambda _at_ms: None
         """Set by the runtime; see :meth:`wake_at`."""
         self.groups.deadlines.on_sooner = self.wake_at
-        keys_topic = InternalTopic(self, IDEMPOTENCY_TOPIC, report)
         self.idempotency: Final = Idempotency(
-            self, keys_topic, flusher, report, window_ms=settings.queues.idempotency_ms
+            self, topic(IDEMPOTENCY_TOPIC, report), flusher, report, window_ms=settings.queues.idempotency_ms
         )
         self.backlog: Final = Backlog(self, settings.queues)
         if self.backlog.is_on:
             self.groups.on_committed.append(self.backlog.committed)
         self.queues: Final = Queues(settings.queues, self, flusher, report)
-        sinks_topic = InternalTopic(self, SINKS_TOPIC, report, partitions=1)
-        self.sinks: Final = Sinks(self, sinks_topic, flusher, report, settings.sinks)
+        self.sinks: Final = Sinks(self, topic(SINKS_TOPIC, report, partitions=1), flusher, report, settings.sinks)
         self.dead_letters: Final = DeadLetters(self)
         self.settling: Final = Settling(clock, self.wake_at)
         self.timed: Final[list[Timed]] = [
@@ -149,7 +147,7 @@ class Broker:
         """Sends batches to the leaders of partitions. Replaced in a cluster with other nodes."""
 
     def _authenticator(self, store: MetadataStore, report: Report) -> Authenticator:
-        return Authenticator(
+        made = Authenticator(
             self.settings,
             store,
             self.clock,
@@ -160,6 +158,9 @@ class Broker:
             off_loop=lambda work, done: self.off_loop(work, done),  # noqa: PLW0108
             report=report,
         )
+        self.access.is_super = made.is_admin
+        made.on_changed.append(lambda: self.access.forget())  # noqa: PLW0108  tests replace it
+        return made
 
     @property
     def families(self) -> tuple[Family[Shard], ...]:
