@@ -86,7 +86,7 @@ def problems_of(settings: Settings) -> Iterator[str]:
 
 
 def _problems_of_nodes(settings: Settings) -> Iterator[str]:
-    """A section that says something else than ``cluster.peer_tls``: whoever wrote it takes the connections between nodes for encrypted."""
+    """A section that contradicts ``cluster.peer_tls``. Its author expects that connections between nodes are encrypted."""
     section, mode = settings.listener_tls.get("peer"), settings.cluster.peer_tls
     if not settings.cluster.name or section is None:
         return
