@@ -53,6 +53,8 @@ class Listeners:
                     self.open[name] = Listener(
                         name, address_of(sock), reception.accept, sock, self._advertised(name), tls
                     )
+            except ValueError as error:
+                raise PenstockError(Reason.INVALID_CONFIG, f"TLS of the {name} listener: {error}") from None
             except OSError as error:
                 raise OSError(self._cannot_listen(name, wanted, error)) from error
         self.exposure = check_exposure(
