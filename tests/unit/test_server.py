@@ -234,9 +234,9 @@ async def test_tls_that_cannot_be_used_stops_the_start(tmp_path: Path, wrong: di
     assert not (tmp_path / "data").exists()
 
 
-async def test_a_key_that_others_can_read_stops_the_start(tmp_path: Path) -> None:
-    right = {name.replace(".", "__"): str(value) for name, value in tls_settings(Authority(tmp_path)).items()}
-    Path(right["tls__key_file"]).chmod(0o644)
-    with pytest.raises(StartError, match=r"Other users can read .*chmod 600"):
-        async with serving(tmp_path / "data", **right):
-            pass
+def test_a_key_that_others_can_read_stops_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tls = tls_settings(Authority(tmp_path))
+    Path(str(tls["tls.key_file"])).chmod(0o644)
+    given = {name.replace(".", "__"): value for name, value in tls.items()}
+    assert run(settings(tmp_path / "data", **given)) == EXIT_USAGE
+    assert re.search(r"Other users can read .*chmod 600", capsys.readouterr().err)

@@ -76,6 +76,7 @@ def issue(authority: Issued, wanted: Wanted, now: datetime | None = None, days: 
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import ExtendedKeyUsageOID
 
     key = ec.generate_private_key(ec.SECP256R1())
     ca_key = authority.key.public_key()
@@ -90,8 +91,8 @@ def issue(authority: Issued, wanted: Wanted, now: datetime | None = None, days: 
     purposes = [
         purpose
         for purpose, is_wanted in (
-            (x509.ExtendedKeyUsageOID.SERVER_AUTH, wanted.is_server),
-            (x509.ExtendedKeyUsageOID.CLIENT_AUTH, wanted.is_client),
+            (ExtendedKeyUsageOID.SERVER_AUTH, wanted.is_server),
+            (ExtendedKeyUsageOID.CLIENT_AUTH, wanted.is_client),
         )
         if is_wanted
     ]
