@@ -63,10 +63,14 @@ APIS: Final[tuple[tuple[str, int | None], ...]] = (
     ("alter_partition_reassignments", None),
     ("list_partition_reassignments", None),
     ("describe_acls", None),
+    ("create_acls", None),
+    ("delete_acls", None),
     ("alter_replica_log_dirs", None),
     ("describe_quorum", None),
     ("consumer_group_heartbeat", None),
     ("list_config_resources", None),
+    ("describe_client_quotas", None),
+    ("alter_client_quotas", None),
 )
 
 

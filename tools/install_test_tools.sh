@@ -12,6 +12,7 @@ etcd     etcd-server
 openssl  openssl
 ip       iproute2
 fusermount3  fuse3
+chromium chromium
 "
 
 missing="$(echo "$tools" | while read -r command package; do

@@ -6,6 +6,7 @@ response, None for no answer, or CLOSE to close the connection. ApiVersions is a
 
 import contextlib
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable
@@ -30,8 +31,9 @@ Handler = Callable[[Any], Any]
 class ScriptedBroker:
     """``bootstrap`` is where it listens, ``requests`` what came, by API and in order."""
 
-    def __init__(self, handlers: dict[ApiKey, Handler]) -> None:
+    def __init__(self, handlers: dict[ApiKey, Handler], *, tls: ssl.SSLContext | None = None) -> None:
         self.handlers = handlers
+        self._tls = tls
         self.requests: list[tuple[ApiKey, Any]] = []
         self.port = 0
         self._listener: socket.socket | None = None
@@ -87,9 +89,15 @@ class ScriptedBroker:
 
     def _serve(self, connection: socket.socket) -> None:
         try:
-            while head := connection.recv(4, socket.MSG_WAITALL):
+            if self._tls is not None:
+                connection = self._tls.wrap_socket(connection, server_side=True)
+                self._connections.append(connection)
+            while head := _exactly(connection, 4):
                 (size,) = struct.unpack(">i", head)
-                if not self._answer(connection, connection.recv(size, socket.MSG_WAITALL)):
+                data = _exactly(connection, size)
+                if len(data) < size:
+                    return
+                if not self._answer(connection, data):
                     connection.shutdown(socket.SHUT_RDWR)
                     return
         except OSError:
@@ -114,3 +122,14 @@ class ScriptedBroker:
                 b"".join(frame(header.correlation_id, api.response_header_version(header.api_version), parts))
             )
         return True
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    """So many bytes, or fewer at the end. A TLS socket knows no MSG_WAITALL."""
+    received = b""
+    while len(received) < size:
+        piece = connection.recv(size - len(received))
+        if not piece:
+            break
+        received += piece
+    return received

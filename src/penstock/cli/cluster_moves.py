@@ -103,7 +103,7 @@ def _status(cluster: "Cluster", undone: str) -> "ClusterDescription | None":
         from penstock.client.discovery import http_addresses
         from penstock.client.status import StatusClient
 
-        with StatusClient(http_addresses(cluster), timeout_ms=cluster.timeout_ms) as client:
+        with StatusClient(http_addresses(cluster), timeout_ms=cluster.timeout_ms, security=cluster.security) as client:
             status = client.cluster()
     except ClientError:
         return None
@@ -205,7 +205,7 @@ def _moves(cluster: "Cluster") -> "list[PartitionMove]":
         from penstock.client.discovery import http_addresses
         from penstock.client.status import StatusClient
 
-        with StatusClient(http_addresses(cluster), timeout_ms=cluster.timeout_ms) as client:
+        with StatusClient(http_addresses(cluster), timeout_ms=cluster.timeout_ms, security=cluster.security) as client:
             known = {(each.topic, each.partition): each for each in status_with_progress(client).moves}
     except ClientError:
         # Without HTTP their progress is not known.

@@ -61,6 +61,8 @@ def hint_of(error: BaseException) -> str:
             return "; penstock cluster status shows which nodes are missing"
         if isinstance(error, errors.RequestRefused) and error.is_not_found:
             return "; see penstock queue ls and penstock topic ls"
+        if isinstance(error, errors.RequestRefused) and error.status == errors.UNAUTHENTICATED_STATUS:
+            return "; check --user and --password-file, --token-file, or the context"
     return ""
 
 
@@ -76,6 +78,8 @@ def code_of(error: BaseException) -> Exit | None:
 
         if isinstance(error, errors.CannotConnect | errors.RequestTimeout | errors.ConnectionLost):
             return Exit.UNREACHABLE
+        if isinstance(error, errors.InvalidSecurity):
+            return Exit.USAGE
         if isinstance(error, errors.BrokerRefused) and error.code in errors.NOT_FOUND_CODES:
             return Exit.NOT_FOUND
         if isinstance(error, errors.RequestRefused) and error.is_not_found:

@@ -31,11 +31,16 @@ NOUNS: Final = (
     "dlq",
     "why",
     "sink",
+    "acl",
+    "role",
+    "quota",
     "sql",
     "pipeline",
     "cluster",
     "log",
+    "encryption",
     "config",
+    "context",
     "tls",
     "bench",
 )
@@ -141,7 +146,8 @@ def _epilog() -> str:
     codes = "; ".join(f"{code.value} {MEANINGS[code]}" for code in Exit)
     kafka = "Brokers: --bootstrap or PENSTOCK_BOOTSTRAP, by default 127.0.0.1:9092."
     http = "Queues, sinks and the cluster: --http or PENSTOCK_HTTP, by default 127.0.0.1:8080."
-    return f"Exit codes: {codes}. {kafka} {http}"
+    contexts = "Both can come from a context, with TLS and credentials: penstock context."
+    return f"Exit codes: {codes}. {kafka} {http} {contexts}"
 
 
 def _flushed(code: int) -> int:

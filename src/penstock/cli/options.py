@@ -1,20 +1,25 @@
 """Options that several commands share, and what they mean."""
 
+import functools
 import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 import typer.core
 
+from penstock.cli.connecting import ADDRESSES, PANEL, client_security, running
 from penstock.cli.failures import Exit, Failure, code_of, note
 from penstock.cli.output import Format
 
 if TYPE_CHECKING:
-    from penstock.client import Cluster, QueueAdmin, QueueClient, SinkClient
+    from typer._click.core import Parameter
+
+    from penstock.client import AccessAdmin, Cluster, QueueAdmin, QueueClient, SinkClient
     from penstock.client.status import StatusClient
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
@@ -35,16 +40,18 @@ def complete_group(incomplete: str) -> list[str]:
 def _complete(what: str, incomplete: str) -> list[str]:
     import os
 
+    from penstock.cli import connecting
     from penstock.client import Admin, ClientError, Cluster, GroupAdmin
 
-    bootstrap = os.environ.get("PENSTOCK_BOOTSTRAP", BOOTSTRAP_DEFAULT)
     try:
-        with Cluster(bootstrap, timeout_ms=COMPLETION_TIMEOUT_MS) as cluster:
+        bootstrap = os.environ.get("PENSTOCK_BOOTSTRAP") or connecting.running().address("bootstrap")
+        security = connecting.client_security()
+        with Cluster(bootstrap or BOOTSTRAP_DEFAULT, timeout_ms=COMPLETION_TIMEOUT_MS, security=security) as cluster:
             if what == "topics":
                 names = [topic.name for topic in Admin(cluster).topics() if not topic.internal]
             else:
                 names = [group.group_id for group in GroupAdmin(cluster).groups()]
-    except (ClientError, ValueError):
+    except (ClientError, ValueError, Failure):
         return []
     return [name for name in names if name.startswith(incomplete)]
 
@@ -92,8 +99,30 @@ def options_of(command: typer.core.TyperCommand) -> set[str]:
     return known
 
 
+@functools.cache
+def _connection_options() -> tuple["Parameter", ...]:
+    """The options of :mod:`penstock.cli.connecting`, made once for all commands."""
+    from penstock.cli.connecting import connection_options
+
+    app = typer.Typer(add_completion=False)
+    app.command()(connection_options)
+    return tuple(typer.main.get_command(app).params)
+
+
 class AliasCommand(typer.core.TyperCommand):
-    """A command that also takes ``--json`` for ``--output json``, and ``--bootstrap-server``, Kafka's word, for ``--bootstrap``."""
+    """A command that also takes ``--json`` for ``--output json``, and ``--bootstrap-server``, Kafka's word, for ``--bootstrap``.
+
+    If it connects to a broker, it takes the options of :mod:`penstock.cli.connecting` too.
+    """
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        own = {name for parameter in self.params for name in parameter.opts}
+        self._addresses = _addresses_of(self.params)
+        self._connection: Sequence[Parameter] = ()
+        if self._addresses:
+            self._connection = [each for each in _connection_options() if not own.intersection(each.opts)]
+            self.params = [*self.params, *self._connection]
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         """Rewrite the aliases for the parser; what follows ``--`` is left as it is."""
@@ -104,9 +133,68 @@ class AliasCommand(typer.core.TyperCommand):
             own = [f"--output={Format.JSON}" if each == _JSON else each for each in own]
         if _BOOTSTRAP in known:
             own = [re.sub(_AS_KAFKA_SAYS, _BOOTSTRAP, each) for each in own]
-        return super().parse_args(ctx, own + rest)
+        left = super().parse_args(ctx, own + rest)
+        if self._addresses and not ctx.resilient_parsing:
+            self._begin(ctx)
+        return left
+
+    def format_options(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        """The options of the connection are in a section of their own."""
+        shown, apart = self.params, [each for each in self.params if _is_about_connection(each, self)]
+        self.params = [each for each in shown if each not in apart]
+        try:
+            super().format_options(ctx, formatter)
+        finally:
+            self.params = shown
+        records = [record for each in apart if (record := each.get_help_record(ctx)) is not None]
+        if records:
+            with formatter.section(PANEL):
+                formatter.write_dl(records)
+
+    def _begin(self, ctx: typer.Context) -> None:
+        """Take the options of the connection out of the parameters, and the addresses of a context into them."""
+        from penstock.cli import connecting
+
+        given = {each.name: ctx.params.pop(each.name) for each in self._connection}
+        given |= {kind: ctx.params[name] for name, kind in self._addresses.items() if _is_given(ctx, name)}
+        if not _is_given(ctx, "context"):
+            given.pop("context", None)
+        chosen = connecting.begin({name: value for name, value in given.items() if value is not None})
+        for name, kind in self._addresses.items():
+            address = chosen.address(kind)
+            # Without a default, the command finds out the address itself; the current context is only for those that do not.
+            if address is not None and (chosen.is_named or ctx.params[name] is not None):
+                ctx.params[name] = address
 
 
+def _addresses_of(parameters: Sequence["Parameter"]) -> dict[str, str]:
+    """The parameters of a command that are addresses to connect to, with their kind: ``bootstrap`` or ``http``."""
+    kinds = {variable: kind for kind, variable in ADDRESSES.items()}
+    variables = {each.name: each.envvar for each in parameters}
+    return {name: kinds[variable] for name, variable in variables.items() if variable in kinds}
+
+
+def _is_about_connection(parameter: "Parameter", command: AliasCommand) -> bool:
+    if parameter in command._connection or parameter.name in command._addresses:  # noqa: SLF001 - beside its class
+        return True
+    return bool(command._addresses) and "--request-timeout" in parameter.opts  # noqa: SLF001
+
+
+def _is_given(ctx: typer.Context, name: str) -> bool:
+    """Whether the option is on the command line, and not from the environment or a default."""
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+EncryptionKeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--encryption-key-file",
+        metavar="FILE",
+        help="Read the master key of an encrypted data directory from this file.  [default: PENSTOCK_ENCRYPTION_KEY]",
+        show_default=False,
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")]
 YesToPlan = Annotated[
     bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")
@@ -161,45 +249,60 @@ def connected(bootstrap: str, timeout_s: float) -> "Cluster":
     """A cluster for one command."""
     from penstock.client import Cluster
 
-    with _address_of("--bootstrap"):
-        return Cluster(bootstrap, client_id="penstock-cli", timeout_ms=int(timeout_s * 1000))
+    with _address_of("--bootstrap", bootstrap):
+        return Cluster(
+            bootstrap, client_id="penstock-cli", timeout_ms=int(timeout_s * 1000), security=client_security()
+        )
 
 
 def queue_admin(http: str, timeout_s: float) -> "QueueAdmin":
     """For one command that inspects queues."""
     from penstock.client import QueueAdmin
 
-    with _address_of("--http"):
-        return QueueAdmin(http, timeout_ms=int(timeout_s * 1000))
+    with _address_of("--http", http):
+        return QueueAdmin(http, timeout_ms=int(timeout_s * 1000), security=client_security())
+
+
+def access_admin(http: str, timeout_s: float) -> "AccessAdmin":
+    """For one command that administers access rules or roles."""
+    from penstock.client import AccessAdmin
+
+    with _address_of("--http", http):
+        return AccessAdmin(http, timeout_ms=int(timeout_s * 1000), security=client_security())
 
 
 def status_client(http: str, timeout_s: float) -> "StatusClient":
     """For one command that shows a status, or drains a node."""
     from penstock.client.status import StatusClient
 
-    with _address_of("--http"):
-        return StatusClient(http, timeout_ms=int(timeout_s * 1000))
+    with _address_of("--http", http):
+        return StatusClient(http, timeout_ms=int(timeout_s * 1000), security=client_security())
 
 
 def queue_client(http: str, timeout_s: float, owner: str | None) -> "QueueClient":
     """For one command that works on a queue."""
     from penstock.client import QueueClient
 
-    with _address_of("--http"):
-        return QueueClient(http, owner=owner, timeout_ms=int(timeout_s * 1000))
+    with _address_of("--http", http):
+        return QueueClient(http, owner=owner, timeout_ms=int(timeout_s * 1000), security=client_security())
 
 
 def sink_client(http: str, timeout_s: float) -> "SinkClient":
     """For one command that administers sinks. It does not wait for a broker that is down."""
     from penstock.client import SinkClient
 
-    with _address_of("--http"):
-        return SinkClient(http, timeout_ms=int(timeout_s * 1000), away_ms=0)
+    with _address_of("--http", http):
+        return SinkClient(http, timeout_ms=int(timeout_s * 1000), away_ms=0, security=client_security())
 
 
 @contextmanager
-def _address_of(flag: str) -> Iterator[None]:
+def _address_of(flag: str, address: str) -> Iterator[None]:
     """Report an address that cannot be parsed as wrong usage."""
+    if not address and (context := running().context) is not None:
+        raise Failure(
+            f"The context {context!r} has no address for {flag}: specify it, or add it with penstock context set {context} {flag} HOST:PORT",
+            Exit.USAGE,
+        )
     try:
         yield
     except ValueError as error:

@@ -32,6 +32,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "--advertise": "cluster.advertise",
     "--peer": "listeners.peer",
     "--rack": "cluster.rack",
+    "--encryption-key-file": "encryption.key_file",
     "--tls-cert": "tls.cert_file",
     "--tls-key": "tls.key_file",
     "--tls-ca": "tls.ca_file",

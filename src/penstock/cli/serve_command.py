@@ -28,6 +28,7 @@ _FLAGS: Final[dict[str, tuple[str, str]]] = {
     "--advertise": ("HOST", "Advertise this host to other nodes and clients.  [cluster only]"),
     "--peer": ("HOST:PORT", "Listen here for other nodes.  [default: 127.0.0.1:9093; cluster only]"),
     "--rack": ("NAME", "Declare the rack of the node; replicas are spread over racks.  [cluster only]"),
+    "--encryption-key-file": ("FILE", "Encrypt the data with the master key in this file."),
     "--tls-cert": ("FILE", "Use TLS on every listener, with this certificate."),
     "--tls-key": ("FILE", "Use the private key of that certificate."),
     "--tls-ca": ("FILE", "Trust the client certificates certified by this file."),

@@ -19,7 +19,8 @@ It works with any Kafka broker from version 2.1. For example::
 administer; ``producer.py`` writes records and ``batches.py`` prepared batches, both with ``sending.py``; ``consumer.py`` reads given
 partitions, ``group_consumer.py`` reads as a member of a group; ``errors.py`` has every error. Over HTTP (``http.py``), ``queue.py``
 processes queues, ``queue_admin.py`` administers them, ``sinks.py`` commits to exactly-once sinks, and ``status.py`` shows the status of
-topics, groups and the cluster; ``discovery.py`` finds the address::
+topics, groups and the cluster; ``discovery.py`` finds the address. All of them take ``security`` (``security.py``) for TLS and
+credentials: ``sockets.py`` connects, and ``login.py`` with ``sasl.py`` proves who the client is::
 
     from penstock.client import QueueClient
 
@@ -40,20 +41,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from penstock.client.access import AccessAdmin
     from penstock.client.admin import Admin, ConfigEntry
     from penstock.client.batches import BatchSender
     from penstock.client.cluster import Cluster, ClusterInfo, Node, PartitionInfo, TopicInfo, TopicPartition
     from penstock.client.consumer import Consumer, ConsumerRecord, Fetched, OutOfRange, open_records
     from penstock.client.discovery import NoHttpListener, http_addresses
     from penstock.client.errors import (
+        AuthenticationFailed,
+        AuthenticationRequired,
         BatchTooLarge,
         BrokerRefused,
         CannotConnect,
         ClientError,
         ConnectionLost,
+        InvalidSecurity,
         NotKafka,
         RequestRefused,
         RequestTimeout,
+        TlsFailed,
         UnsupportedByBroker,
     )
     from penstock.client.group_admin import CommittedOffset, GroupAdmin, GroupDescription, GroupListing, GroupMember
@@ -62,25 +68,31 @@ if TYPE_CHECKING:
     from penstock.client.producer import Producer
     from penstock.client.queue import LeasedRecord, Produced, QueueClient
     from penstock.client.queue_admin import QueueAdmin
+    from penstock.client.security import ClientSecurity, Mechanism
     from penstock.client.sending import DeliveredBatch
     from penstock.client.sinks import Aborted, Committed, Opened, SinkClient, SinkStatus, StagedPart
     from penstock.types import Acks
 
 _MODULES = {
+    "access": ("AccessAdmin",),
     "admin": ("Admin", "ConfigEntry"),
     "batches": ("BatchSender",),
     "cluster": ("Cluster", "ClusterInfo", "Node", "PartitionInfo", "TopicInfo", "TopicPartition"),
     "consumer": ("Consumer", "ConsumerRecord", "Fetched", "OutOfRange", "open_records"),
     "discovery": ("NoHttpListener", "http_addresses"),
     "errors": (
+        "AuthenticationFailed",
+        "AuthenticationRequired",
         "BatchTooLarge",
         "BrokerRefused",
         "CannotConnect",
         "ClientError",
         "ConnectionLost",
+        "InvalidSecurity",
         "NotKafka",
         "RequestRefused",
         "RequestTimeout",
+        "TlsFailed",
         "UnsupportedByBroker",
     ),
     "group_admin": ("CommittedOffset", "GroupAdmin", "GroupDescription", "GroupListing", "GroupMember"),
@@ -89,6 +101,7 @@ _MODULES = {
     "producer": ("Producer",),
     "queue": ("LeasedRecord", "Produced", "QueueClient"),
     "queue_admin": ("QueueAdmin",),
+    "security": ("ClientSecurity", "Mechanism"),
     "sending": ("Acks", "DeliveredBatch"),
     "sinks": ("Aborted", "Committed", "Opened", "SinkClient", "SinkStatus", "StagedPart"),
 }
@@ -96,14 +109,18 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "Aborted",
+    "AccessAdmin",
     "Acks",
     "Admin",
     "At",
+    "AuthenticationFailed",
+    "AuthenticationRequired",
     "BatchSender",
     "BatchTooLarge",
     "BrokerRefused",
     "CannotConnect",
     "ClientError",
+    "ClientSecurity",
     "Cluster",
     "ClusterInfo",
     "Committed",
@@ -119,7 +136,9 @@ __all__ = [
     "GroupDescription",
     "GroupListing",
     "GroupMember",
+    "InvalidSecurity",
     "LeasedRecord",
+    "Mechanism",
     "NoHttpListener",
     "Node",
     "NotKafka",
@@ -136,6 +155,7 @@ __all__ = [
     "SinkClient",
     "SinkStatus",
     "StagedPart",
+    "TlsFailed",
     "TopicInfo",
     "TopicPartition",
     "UnsupportedByBroker",

@@ -26,9 +26,11 @@ from penstock.client.errors import (
     ConnectionLost,
     NotKafka,
     RequestTimeout,
+    TlsFailed,
     cannot_connect_to_any,
     check,
 )
+from penstock.client.security import UNSECURED, ClientSecurity
 from penstock.wire.kafka.find_coordinator_generated import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.kafka.metadata_generated import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -101,8 +103,11 @@ class Cluster:
         client_id: str = "penstock",
         timeout_ms: int = TIMEOUT_MS,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        security: ClientSecurity = UNSECURED,
     ) -> None:
         self.timeout_ms: Final = timeout_ms
+        self.security: Final = security
+        """For all brokers, and for their HTTP APIs."""
         self._bootstrap: Final = tuple(parse_bootstrap(bootstrap) if isinstance(bootstrap, str) else bootstrap)
         self._client_id: Final = client_id
         self._connect_timeout_ms: Final = min(connect_timeout_ms, timeout_ms)
@@ -193,9 +198,9 @@ class Cluster:
             except CannotConnect as error:
                 errors.append(error)
         assert errors, "there is always a bootstrap address"
-        # A wrong protocol is the most useful error: waiting or starting a broker would not help.
-        shown = next((error for error in errors if isinstance(error, NotKafka)), errors[0])
-        if len(errors) == 1 or isinstance(shown, NotKafka):
+        # A wrong protocol or certificate is the most useful error: waiting or starting a broker would not help.
+        shown = next((error for error in errors if isinstance(error, NotKafka | TlsFailed)), errors[0])
+        if len(errors) == 1 or isinstance(shown, NotKafka | TlsFailed):
             raise shown
         raise cannot_connect_to_any(known, "--bootstrap") from shown
 
@@ -210,7 +215,11 @@ class Cluster:
     def open_connection(self, address: Address) -> Connection:
         """A separate connection that the caller must close, for requests that block later ones."""
         return Connection(
-            address, client_id=self._client_id, timeout_ms=self.timeout_ms, connect_timeout_ms=self._connect_timeout_ms
+            address,
+            client_id=self._client_id,
+            timeout_ms=self.timeout_ms,
+            connect_timeout_ms=self._connect_timeout_ms,
+            security=self.security,
         )
 
     def leader_address(self, topic: str, partition: int, *, auto_create: bool = False) -> Address:
@@ -294,6 +303,8 @@ class Cluster:
     def _worth_retrying(self, error: ClientError, *, unknown_topics: bool, lost: bool) -> bool:
         if isinstance(error, ConnectionLost):
             return lost
+        if isinstance(error, TlsFailed):
+            return False
         if isinstance(error, CannotConnect):
             # If the cluster was never reached, the address is most likely wrong. Otherwise, the broker is restarting.
             return bool(self._nodes)

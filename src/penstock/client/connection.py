@@ -1,11 +1,12 @@
 """One blocking connection to one broker: frames, correlation ids, and the versions that both sides support.
 
 The class of a request determines its API, so a call is ``connection.call(MetadataRequest(...), MetadataResponse)`` and is
-typed. ``send`` and ``receive`` are the two halves, for pipelining: responses arrive in the order of the requests.
+typed. ``send`` and ``receive`` are the two halves, for pipelining: responses arrive in the order of the requests. With credentials, the
+constructor also logs in, and a login whose time ends is renewed before the next request.
 Invariant: after any error of the socket or the protocol, the connection is closed and never used again.
 """
 
-import socket
+import math
 import struct
 from collections import deque
 from time import monotonic
@@ -18,15 +19,19 @@ from penstock.address import Address
 from penstock.client.buffers import KeptBuffers, space_for
 from penstock.client.errors import (
     UNSUPPORTED_VERSION,
+    AuthenticationRequired,
     CannotConnect,
     ClientError,
     ConnectionLost,
     NotKafka,
     RequestTimeout,
+    TlsFailed,
     UnsupportedByBroker,
     cannot_connect,
     check,
 )
+from penstock.client.security import UNSECURED, ClientSecurity
+from penstock.client.sockets import connect, is_tls, pieces
 from penstock.types import Buffer
 from penstock.wire.errors import ProtocolViolation
 from penstock.wire.kafka.api_table_generated import API_TABLE
@@ -46,8 +51,10 @@ CONNECT_TIMEOUT_MS: Final = 5_000
 HANDSHAKE_TIMEOUT_MS: Final = 10_000
 """For the first response. The kernel accepts connections even for a stopped process; another node may respond then."""
 
-_OTHER_PROTOCOLS: Final = ((b"HTTP", "HTTP"), (b"\x15\x03", "TLS"), (b"{", "JSON lines"))
+_TLS: Final = "TLS"
+_OTHER_PROTOCOLS: Final = ((b"HTTP", "HTTP"), (b"\x15\x03", _TLS), (b"{", "JSON lines"))
 """How responses of other protocols begin. Read as the size of a response, these are gigabytes."""
+_USE_TLS: Final = "{} uses TLS: connect with --tls, or with --tls-ca and the certificate of its CA"
 _APIS_BY_MODULE: Final = {f"penstock.wire.kafka.{row[2]}_generated": API[row[0]] for row in API_TABLE}
 _SIZE: Final = struct.Struct(">i")
 _CODE: Final = struct.Struct(">h")
@@ -73,10 +80,16 @@ class Connection:
         client_id: str = "penstock",
         timeout_ms: int = TIMEOUT_MS,
         connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        security: ClientSecurity = UNSECURED,
     ) -> None:
         self.address: Final = address
         self.timeout_ms: Final = timeout_ms
         self._client_id: Final = client_id
+        self._connect_timeout_ms: Final = connect_timeout_ms
+        self._security: Final = security
+        self._log_in_at = math.inf
+        self._is_accepted = False
+        """Whether the broker has answered a request other than the first: it may close the connection of a stranger instead."""
         self._correlation_id = 0
         self._waiting: deque[Ticket] = deque()
         self._early: dict[int, memoryview] = {}
@@ -84,13 +97,15 @@ class Connection:
         self._versions: dict[int, tuple[int, int]] = {}
         self._buffers: Final = KeptBuffers()
         try:
-            self._socket = socket.create_connection(address, timeout=connect_timeout_ms / 1000)
+            self._socket = connect(address, security, timeout_ms=connect_timeout_ms)
         except OSError as error:
             raise cannot_connect(address, error, "--bootstrap") from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._is_tls: Final = is_tls(self._socket)
         self._open = True
         try:
             self._negotiate()
+            if security.sasl_mechanism is not None:
+                self._log_in()
         except ClientError:
             self.close()
             raise
@@ -127,6 +142,8 @@ class Connection:
 
     def send(self, request: msgspec.Struct, *, version_max: int | None = None, answered: bool = True) -> Ticket:
         """Send without waiting. ``answered=False`` is for the one request without an answer: Produce with acks=0."""
+        if self._log_in_at <= monotonic():
+            self._log_in_again()
         api = _APIS_BY_MODULE[type(request).__module__]
         version = self.version_for(api, version_max) if self._versions else 0
         return self._send(request, api, version, answered=answered)
@@ -169,6 +186,10 @@ class Connection:
             raise ConnectionLost(f"The connection to {self.address} is closed")
         try:
             self._socket.settimeout(self.timeout_ms / 1000)
+            if self._is_tls:
+                for piece in pieces(buffers):
+                    self._socket.sendall(piece)
+                return
             for start in range(0, len(buffers), SEND_BUFFERS_MAX):
                 some = buffers[start : start + SEND_BUFFERS_MAX]
                 sent = self._socket.sendmsg(some)
@@ -179,7 +200,7 @@ class Connection:
             raise RequestTimeout(f"{self.address} accepted no data for {self.timeout_ms} ms") from error
         except OSError as error:
             self.close()
-            raise ConnectionLost(f"Lost the connection to {self.address}: {error}") from error
+            raise self._lost(error) from error
 
     def _receive_frame(self, ticket: Ticket, timeout_ms: int, size_max: int = RESPONSE_BYTES_MAX) -> memoryview:
         deadline = monotonic() + timeout_ms / 1000
@@ -189,7 +210,9 @@ class Connection:
             (size,) = _SIZE.unpack(head)
             if not 4 <= size <= size_max:
                 raise ProtocolViolation(f"A response of {size} bytes is not possible")
-            return self._receive_exactly(size, deadline)
+            body = self._receive_exactly(size, deadline)
+            self._is_accepted = bool(self._versions)
+            return body
         except TimeoutError as error:
             self.close()
             raise RequestTimeout(
@@ -197,9 +220,50 @@ class Connection:
             ) from error
         except OSError as error:
             self.close()
-            raise ConnectionLost(f"Lost the connection to {self.address}: {error}") from error
+            raise self._lost(error) from error
         except ProtocolViolation as error:
             raise self._violated(error, head) from error
+
+    def _lost(self, error: OSError) -> ClientError:
+        """The error for a connection that broke before a response. If nothing was ever answered, it is most likely a mistake of this client."""
+        if self._is_tls:
+            from penstock.client.tls import explained
+
+            failure = explained(self.address, error, self._security, is_first=not self._versions)
+            if failure is not None:
+                return failure
+        elif not self._versions and self._answers_tls():
+            return TlsFailed(_USE_TLS.format(self.address))
+        if self._versions and not self._is_accepted and self._is_login_required():
+            return AuthenticationRequired(self.address)
+        return ConnectionLost(f"Lost the connection to {self.address}: {error}")
+
+    def _answers_tls(self) -> bool:
+        """Whether the server closed the connection because this client does not use TLS."""
+        from penstock.client.tls import answers_tls
+
+        return answers_tls(self.address, self._connect_timeout_ms)
+
+    def _is_login_required(self) -> bool:
+        """Whether the broker closed the connection because this client did not log in. Brokers do not say so; only their answer to a login does."""
+        if self._security.sasl_mechanism is not None:
+            return False
+        from penstock.client.login import requires_login
+
+        try:
+            again = _Stranger(
+                self.address,
+                client_id=self._client_id,
+                timeout_ms=self.timeout_ms,
+                connect_timeout_ms=self._connect_timeout_ms,
+                security=self._security,
+            )
+        except ClientError:
+            return False
+        try:
+            return requires_login(again, timeout_ms=min(self.timeout_ms, HANDSHAKE_TIMEOUT_MS))
+        finally:
+            again.close()
 
     def _violated(self, error: ProtocolViolation, head: bytes = b"") -> ClientError:
         """Close the connection; the error to raise. If the first response is invalid, the address is wrong; a later one was damaged."""
@@ -207,6 +271,8 @@ class Connection:
         if self._versions:
             return ConnectionLost(f"{self.address} does not speak the Kafka protocol: {error}")
         kind = next((kind for start, kind in _OTHER_PROTOCOLS if head.startswith(start)), "")
+        if kind == _TLS:
+            return TlsFailed(_USE_TLS.format(self.address))
         seen = f" (it looks like {kind})" if kind else f": {error}"
         return NotKafka(
             f"{self.address} does not speak the Kafka protocol{seen}; use the kafka= address of the broker's ready line"
@@ -259,6 +325,24 @@ class Connection:
             f"The broker at {self.address} supports no version of ApiVersions that this client supports"
         )
 
+    def _log_in(self) -> None:
+        from penstock.client.login import log_in
+
+        renew_s = log_in(self, self._security, timeout_ms=min(self.timeout_ms, HANDSHAKE_TIMEOUT_MS))
+        self._log_in_at = math.inf if renew_s is None else monotonic() + renew_s
+
+    def _log_in_again(self) -> None:
+        """Renew the login. Requests in flight are answered first: a broker refuses other requests in the middle of a login."""
+        self._log_in_at = math.inf
+        while self._waiting:
+            first = self._waiting.popleft()
+            self._early[first.correlation_id] = self._receive_frame(first, self.timeout_ms)
+        try:
+            self._log_in()
+        except ClientError:
+            self.close()
+            raise
+
     def _decode_versions(self, api: Api, body: memoryview, position: int, version: int) -> ApiVersionsResponse | None:
         if len(body) < position + _CODE.size:
             raise ProtocolViolation("The response ends before its error code")
@@ -269,3 +353,10 @@ class Connection:
         assert isinstance(answer, ApiVersionsResponse)
         check(answer.error_code, f"version negotiation with {self.address}")
         return answer
+
+
+class _Stranger(Connection):
+    """A connection that only asks whether a login is required."""
+
+    def _is_login_required(self) -> bool:
+        return False

@@ -1,7 +1,7 @@
 """The errors of the client.
 
-:class:`ClientError` is the base class. :class:`CannotConnect` (with :class:`NotKafka`), :class:`RequestTimeout` and :class:`ConnectionLost`
-are about the connection. :class:`BrokerRefused` is a refusal over the Kafka protocol, with the number and name of its code and a sentence;
+:class:`ClientError` is the base class. :class:`CannotConnect` (with :class:`NotKafka` and :class:`TlsFailed`), :class:`RequestTimeout` and
+:class:`ConnectionLost` are about the connection, :class:`AuthenticationFailed` and :class:`InvalidSecurity` about credentials. :class:`BrokerRefused` is a refusal over the Kafka protocol, with the number and name of its code and a sentence;
 :class:`RequestRefused` is a refusal over HTTP. ``retriable`` is whether the same request may succeed later.
 """
 
@@ -29,6 +29,27 @@ class NotKafka(CannotConnect):
 
 class NotPenstock(CannotConnect):
     """The server at this address is not Penstock's HTTP API. The address is wrong, so it is no use to wait."""
+
+
+class TlsFailed(CannotConnect):
+    """The connection is not secure: the server does not use TLS, its certificate cannot be trusted, or it refuses this client's."""
+
+
+class AuthenticationFailed(ClientError):
+    """The broker refused the credentials, or did not prove that it knows them. It is no use to repeat the request."""
+
+
+class AuthenticationRequired(AuthenticationFailed):
+    """The broker requires credentials, and this client has none."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(
+            f"{address} requires authentication: specify --user and --password-file, or --token-file, or a context with them (--context)"
+        )
+
+
+class InvalidSecurity(ClientError, ValueError):
+    """Settings of TLS or credentials that contradict each other, or a file that cannot be used. The text shows no secret."""
 
 
 class ConnectionLost(ClientError):
@@ -106,6 +127,7 @@ class RequestRefused(ClientError):
 
 RETRIABLE_STATUSES: Final = frozenset({429, 503, 504})
 NOT_FOUND_STATUS: Final = 404
+UNAUTHENTICATED_STATUS: Final = 401
 
 
 def _names(sentence: str, what: str) -> bool:

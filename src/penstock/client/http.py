@@ -8,7 +8,6 @@ was sent is not repeated, because it may have been carried out; only a GET is se
 """
 
 import http.client
-import socket
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, Self, TypeVar
@@ -25,9 +24,12 @@ from penstock.client.errors import (
     NotPenstock,
     RequestRefused,
     RequestTimeout,
+    TlsFailed,
     cannot_connect,
     cannot_connect_to_any,
 )
+from penstock.client.security import UNSECURED, ClientSecurity
+from penstock.client.sockets import connect, is_readable
 
 HTTP_DEFAULT: Final = "127.0.0.1:8080"
 TIMEOUT_MS: Final = 30_000
@@ -39,6 +41,9 @@ ANSWER_TIMEOUT_MS_WITH_OTHERS: Final = 5_000
 ANSWER_BYTES_MAX: Final = 256 * 1024 * 1024
 LINE_BYTES_MAX: Final = 64 * 1024 * 1024
 """One line of a stream: a record of the largest size that a topic takes, in base64."""
+
+_HTTP: Final = "http"
+_HTTPS: Final = "https"
 
 T = TypeVar("T")
 Fields = Mapping[str, object]
@@ -56,9 +61,13 @@ class ErrorBody(msgspec.Struct):
 class HttpSession:
     """Requests to one broker, or to one of several nodes, one after the other."""
 
-    def __init__(self, address: str = HTTP_DEFAULT, *, timeout_ms: int = TIMEOUT_MS) -> None:
+    def __init__(
+        self, address: str = HTTP_DEFAULT, *, timeout_ms: int = TIMEOUT_MS, security: ClientSecurity = UNSECURED
+    ) -> None:
         """Raises ValueError if the address is invalid."""
         self.addresses: Final = parse_addresses(address)
+        self._encrypted: Final = _encrypted(address, default=security.uses_tls)
+        self._security: Final = security
         self.address: Address = self.addresses[0]
         """The node of the current or last connection."""
         self.timeout_ms: Final = timeout_ms
@@ -160,6 +169,9 @@ class HttpSession:
         headers = {"User-Agent": f"penstock/{__version__}"}
         if body is not None:
             headers["Content-Type"] = "application/json"
+        authorization = self._security.authorization()
+        if authorization is not None:
+            headers["Authorization"] = authorization
         connection.request(method, path, body, headers)
         response = connection.getresponse()
         self._has_answered = True
@@ -168,7 +180,7 @@ class HttpSession:
     def _connected(self) -> http.client.HTTPConnection:
         if self._connection is not None and self._connection.sock is not None:
             # No response is due, so if there is something to read, it is the end of the connection.
-            if not _is_readable(self._connection.sock):
+            if not is_readable(self._connection.sock):
                 return self._connection
             self.close()
         *others, last = self._order
@@ -185,11 +197,13 @@ class HttpSession:
             raise cannot_connect(last, error, "--http") from error
 
     def _connect(self, address: Address, timeout_ms: int) -> http.client.HTTPConnection:
-        timeout_seconds = min(self.timeout_ms, timeout_ms) / 1000
-        connection = http.client.HTTPConnection(address.host, address.port, timeout=timeout_seconds)
-        connection.connect()
-        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.address, self._connection = address, connection
+        self.address = address
+        connected = connect(
+            address, self._security, timeout_ms=min(self.timeout_ms, timeout_ms), tls=self._encrypted[address]
+        )
+        connection = http.client.HTTPConnection(address.host, address.port)
+        connection.sock = connected
+        self._connection = connection
         return connection
 
     def _give_up(self) -> None:
@@ -211,7 +225,10 @@ class HttpSession:
                 f"{self.address} did not answer within {timeout_ms} ms; check whether it is overloaded"
             ) from error
         except (http.client.RemoteDisconnected, http.client.IncompleteRead, ConnectionError) as error:
+            failure = self._failure_of(error)
             self._give_up()
+            if failure is not None:
+                raise failure from error
             doubt = (
                 ""
                 if self._has_answered
@@ -220,15 +237,44 @@ class HttpSession:
             raise ConnectionLost(f"{self.address} closed the connection before it answered{doubt}") from error
         except http.client.HTTPException as error:
             self.close()
+            if not self._has_answered and (failure := self._expects_tls()) is not None:
+                raise failure from error
             raise self._not_ours(str(error)) from error
         except OSError as error:
+            failure = self._failure_of(error)
             self._give_up()
+            if failure is not None:
+                raise failure from error
             raise ConnectionLost(f"The connection to {self.address} broke: {error.strerror or error}") from error
+
+    def _expects_tls(self) -> TlsFailed | None:
+        """The error for a server that expects TLS and was asked without."""
+        if self._encrypted[self.address]:
+            return None
+        from penstock.client.tls import answers_tls
+
+        if not answers_tls(self.address, min(self.timeout_ms, CONNECT_TIMEOUT_MS)):
+            return None
+        return TlsFailed(f"{self.address} uses TLS: connect with --tls, or with --tls-ca and the certificate of its CA")
+
+    def _failure_of(self, error: Exception) -> TlsFailed | None:
+        """What a broken connection means for TLS. If the server never answered, it may expect TLS, or a certificate."""
+        is_first = not self._has_answered
+        if not self._encrypted[self.address]:
+            return self._expects_tls() if is_first else None
+        if not isinstance(error, OSError):
+            return None
+        from penstock.client.tls import explained
+
+        return explained(self.address, error, self._security, is_first=is_first)
 
     def _refusal(self, response: http.client.HTTPResponse, data: bytes) -> ClientError:
         try:
             body = msgspec.json.decode(data, type=ErrorBody)
         except msgspec.MsgspecError:
+            if response.status == http.client.BAD_REQUEST and (failure := self._expects_tls()) is not None:
+                self.close()
+                return failure
             error = self._not_ours(f"it answered {response.status} {response.reason}")
             # A proxy responds like this while the broker is down.
             return CannotConnect(str(error)) if response.status >= http.client.INTERNAL_SERVER_ERROR else error
@@ -249,8 +295,10 @@ class HttpSession:
 class HttpClient:
     """The base of the HTTP clients: a connection to a broker, or to the first of several nodes that accepts it. Use it in a ``with`` statement."""
 
-    def __init__(self, address: str = HTTP_DEFAULT, *, timeout_ms: int = TIMEOUT_MS) -> None:
-        self._http = HttpSession(address, timeout_ms=timeout_ms)
+    def __init__(
+        self, address: str = HTTP_DEFAULT, *, timeout_ms: int = TIMEOUT_MS, security: ClientSecurity = UNSECURED
+    ) -> None:
+        self._http = HttpSession(address, timeout_ms=timeout_ms, security=security)
         self.timeout_ms: Final = timeout_ms
 
     def close(self) -> None:
@@ -266,27 +314,28 @@ class HttpClient:
 
 def parse_addresses(text: str) -> tuple[Address, ...]:
     """Parse ``HOST:PORT``, or several separated by commas. Raises ValueError if one is invalid."""
-    parts = [part.strip().removeprefix("http://").rstrip("/") for part in text.split(",") if part.strip()]
+    parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
         raise ValueError(f"{text!r} contains no address; write HOST:PORT, for example {HTTP_DEFAULT}")
-    return tuple(parse_address(part) for part in parts)
+    return tuple(_split_scheme(part)[1] for part in parts)
+
+
+def _split_scheme(text: str) -> tuple[str | None, Address]:
+    scheme, separator, rest = text.rpartition("://")
+    if scheme not in ("", _HTTP, _HTTPS):
+        raise ValueError(f"{text!r} must begin with https:// or http://, or with the host")
+    return scheme if separator else None, parse_address(rest.rstrip("/"))
+
+
+def _encrypted(text: str, *, default: bool) -> dict[Address, bool]:
+    """For each address, whether TLS is used there."""
+    found = [_split_scheme(part.strip()) for part in text.split(",") if part.strip()]
+    return {address: default if scheme is None else scheme == _HTTPS for scheme, address in found}
 
 
 def v1_path(*parts: str) -> str:
     """A path under ``/v1``; a part may contain any character."""
     return "/v1/" + "/".join(quote(part, safe="") for part in parts)
-
-
-def _is_readable(connected: socket.socket) -> bool:
-    """Whether data or the end of the stream can be read. Not by ``select``, which does not support more than 1024 open files."""
-    connected.setblocking(False)
-    try:
-        connected.recv(1, socket.MSG_PEEK)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 def _with_query(path: str, query: Fields | None) -> str:

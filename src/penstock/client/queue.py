@@ -15,6 +15,7 @@ from uuid import uuid4
 import msgspec
 
 from penstock.client.http import HTTP_DEFAULT, TIMEOUT_MS, Fields, HttpClient, HttpSession
+from penstock.client.security import UNSECURED, ClientSecurity
 from penstock.text import bytes_of, text_of
 
 
@@ -85,10 +86,18 @@ class _Leased(msgspec.Struct):
 class QueueClient(HttpClient):
     """A worker or producer for queues. Leases from :meth:`lease` remain valid until they expire, even after the client is closed."""
 
-    def __init__(self, address: str = HTTP_DEFAULT, *, owner: str | None = None, timeout_ms: int = TIMEOUT_MS) -> None:
-        super().__init__(address, timeout_ms=timeout_ms)
+    def __init__(
+        self,
+        address: str = HTTP_DEFAULT,
+        *,
+        owner: str | None = None,
+        timeout_ms: int = TIMEOUT_MS,
+        security: ClientSecurity = UNSECURED,
+    ) -> None:
+        super().__init__(address, timeout_ms=timeout_ms, security=security)
         self.owner: Final = owner or f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
         self._address = address
+        self._security = security
 
     # -- workers
 
@@ -128,7 +137,7 @@ class QueueClient(HttpClient):
         query["max_in_flight"] = max_in_flight
         if release_on_disconnect:
             query["release_on_disconnect"] = "true"
-        connection = HttpSession(self._address, timeout_ms=self.timeout_ms)
+        connection = HttpSession(self._address, timeout_ms=self.timeout_ms, security=self._security)
         with closing(connection.stream("GET", "/v1/consume", _LeasedBody, query=query)) as bodies:
             for body in bodies:
                 yield _leased(body, group, self.owner)

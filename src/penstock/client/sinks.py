@@ -19,8 +19,10 @@ from penstock.client.errors import (
     NotPenstock,
     RequestRefused,
     RequestTimeout,
+    TlsFailed,
 )
 from penstock.client.http import HttpClient, HttpSession, v1_path
+from penstock.client.security import UNSECURED, ClientSecurity
 from penstock.operations.sinks import AbortedBatch as Aborted
 from penstock.operations.sinks import CommittedBatch as Committed
 from penstock.operations.sinks import OpenedSink as Opened
@@ -52,10 +54,15 @@ class SinkClient(HttpClient):
     """The sinks of a broker or cluster. ``address`` is its HTTP listeners, as ``discovery.http_addresses`` returns them."""
 
     def __init__(
-        self, address: Address | str, *, timeout_ms: int = COMMIT_TIMEOUT_MS, away_ms: int = COMMIT_TIMEOUT_MS
+        self,
+        address: Address | str,
+        *,
+        timeout_ms: int = COMMIT_TIMEOUT_MS,
+        away_ms: int = COMMIT_TIMEOUT_MS,
+        security: ClientSecurity = UNSECURED,
     ) -> None:
         """``away_ms`` is how long a broker may be unreachable: 0 if a person waits."""
-        super().__init__(str(address), timeout_ms=min(ANSWER_TIMEOUT_MS, timeout_ms))
+        super().__init__(str(address), timeout_ms=min(ANSWER_TIMEOUT_MS, timeout_ms), security=security)
         self._timeout_ms = timeout_ms
         self._away_ms = away_ms
 
@@ -114,7 +121,7 @@ class SinkClient(HttpClient):
         while True:
             try:
                 return ask(self._http)
-            except NotPenstock:
+            except (NotPenstock, TlsFailed):
                 raise
             except CannotConnect as error:
                 failure: ClientError = error

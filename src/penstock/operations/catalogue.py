@@ -10,10 +10,22 @@ from typing import Any, Final
 
 import msgspec
 
-from penstock.operations import cluster, configs, dead_letters, groups, queues, records, sinks, topics
+from penstock.operations import (
+    access,
+    cluster,
+    configs,
+    dead_letters,
+    groups,
+    queues,
+    quotas,
+    records,
+    sinks,
+    topics,
+    transactions,
+)
 from penstock.operations.operation import AnyOperation, Operation, Stream, result_type
 
-_MODULES: Final = (topics, configs, records, groups, queues, dead_letters, sinks, cluster)
+_MODULES: Final = (topics, configs, records, groups, queues, dead_letters, sinks, cluster, access, transactions, quotas)
 
 
 def _found() -> Iterator[type[AnyOperation[Any]]]:

@@ -23,7 +23,11 @@ class DescribeConfigs(Operation[dict[str, str]], frozen=True):
     group: str | None = None
     node: str | None = None
 
-    rights = (on_topic(Action.DESCRIBE), on_group(Action.DESCRIBE), on_cluster(Action.DESCRIBE, "node"))
+    rights = (
+        on_topic(Action.DESCRIBE_CONFIGS),
+        on_group(Action.DESCRIBE_CONFIGS),
+        on_cluster(Action.DESCRIBE_CONFIGS, "node"),
+    )
     belongs_to = ANY_NODE
     repeat = Repeat.ALWAYS
 
@@ -45,7 +49,7 @@ class AlterConfigs(Operation[None], frozen=True):
     node: str | None = None
     validate_only: bool = False
 
-    rights = (on_topic(Action.ALTER), on_group(Action.ALTER), on_cluster(Action.ALTER, "node"))
+    rights = (on_topic(Action.ALTER_CONFIGS), on_group(Action.ALTER_CONFIGS), on_cluster(Action.ALTER_CONFIGS, "node"))
     belongs_to = ANY_NODE
 
 
@@ -58,7 +62,7 @@ class ReplaceConfigs(Operation[None], frozen=True):
     node: str | None = None
     validate_only: bool = False
 
-    rights = (on_topic(Action.ALTER), on_group(Action.ALTER), on_cluster(Action.ALTER, "node"))
+    rights = (on_topic(Action.ALTER_CONFIGS), on_group(Action.ALTER_CONFIGS), on_cluster(Action.ALTER_CONFIGS, "node"))
     belongs_to = ANY_NODE
 
 
@@ -72,6 +76,6 @@ class ConfiguredResources(msgspec.Struct, frozen=True):
 class ListConfiguredResources(Operation[ConfiguredResources], frozen=True):
     """The topics and groups with configs that the caller may describe."""
 
-    rights = (on_cluster(Action.DESCRIBE),)
+    rights = (on_cluster(Action.DESCRIBE_CONFIGS),)
     belongs_to = ANY_NODE
     repeat = Repeat.ALWAYS

@@ -9,7 +9,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class Action(Enum):
-    """What a caller wants to do to a resource."""
+    """What a caller wants to do to a resource: Kafka's operations."""
 
     READ = "read"
     WRITE = "write"
@@ -17,18 +17,30 @@ class Action(Enum):
     DELETE = "delete"
     ALTER = "alter"
     DESCRIBE = "describe"
+    CLUSTER_ACTION = "cluster_action"
+    """What the nodes of a cluster do among themselves."""
+    DESCRIBE_CONFIGS = "describe_configs"
+    ALTER_CONFIGS = "alter_configs"
+    IDEMPOTENT_WRITE = "idempotent_write"
+    CREATE_TOKENS = "create_tokens"
+    DESCRIBE_TOKENS = "describe_tokens"
+    ALL = "all"
+    """Only in rules: any of the others."""
 
 
 class Resource(Enum):
-    """What access is granted to."""
+    """What access is granted to: Kafka's types of resources, and two that are made of them."""
 
     TOPIC = "topic"
     GROUP = "group"
-    SINK = "sink"
-    """A sink is the topic that its records are staged in."""
-    DEAD_LETTERS = "dead_letters"
-    """The dead-letter topic of a topic, and the group that redrives from it."""
     CLUSTER = "cluster"
+    TRANSACTIONAL_ID = "transactional_id"
+    DELEGATION_TOKEN = "delegation_token"  # noqa: S105 - no password
+    USER = "user"
+    SINK = "sink"
+    """The transactional id of its name. Only operations name it, not rules."""
+    DEAD_LETTERS = "dead_letters"
+    """The dead-letter topic of a topic; to change it, also the group that redrives from it. Only operations name it, not rules."""
 
 
 class Right(NamedTuple):
@@ -40,11 +52,20 @@ class Right(NamedTuple):
     """The field with the name of the resource; a field that is None names nothing, and needs no right."""
     each: bool = False
     """The field has many items, and the right is checked for each of them: see :func:`on_each_topic`."""
+    or_cluster: Action | None = None
+    """An action on the cluster that is enough as well."""
+    any_name: bool = False
+    """The right to at least one resource of the kind is enough, whatever its name."""
 
 
-def on_topic(action: Action, field: str = "topic") -> Right:
+def on_topic(action: Action, field: str = "topic", *, or_cluster: Action | None = None) -> Right:
     """A right on the topic that a field names."""
-    return Right(Resource.TOPIC, action, field)
+    return Right(Resource.TOPIC, action, field, or_cluster=or_cluster)
+
+
+def on_any_topic(action: Action, *, or_cluster: Action) -> Right:
+    """A right on at least one topic, or on the cluster."""
+    return Right(Resource.TOPIC, action, or_cluster=or_cluster, any_name=True)
 
 
 def on_group(action: Action, field: str = "group") -> Right:
@@ -52,18 +73,23 @@ def on_group(action: Action, field: str = "group") -> Right:
     return Right(Resource.GROUP, action, field)
 
 
-def on_each_topic(action: Action, field: str) -> Right:
+def on_each_topic(action: Action, field: str, *, or_cluster: Action | None = None) -> Right:
     """A right on the topic of each item in a field: a tuple of the names of topics, or of things that have a ``topic``.
 
     An operation has at most one right on each item. The result of such an operation is a tuple with one result per item, in the same order. The handler gets only the items that the
     caller has the right to; the result of any other item is the reason for its refusal.
     """
-    return Right(Resource.TOPIC, action, field, each=True)
+    return Right(Resource.TOPIC, action, field, each=True, or_cluster=or_cluster)
 
 
 def on_each_group(action: Action, field: str) -> Right:
     """The same for a field that is a tuple of the names of groups."""
     return Right(Resource.GROUP, action, field, each=True)
+
+
+def on_transactional_id(action: Action, field: str = "transactional_id") -> Right:
+    """A right on the transactional id that a field names."""
+    return Right(Resource.TRANSACTIONAL_ID, action, field)
 
 
 def on_sink(action: Action, field: str = "sink") -> Right:

@@ -12,7 +12,7 @@ from penstock.operations.operation import (
     Repeat,
     keys_coordinator,
     leader,
-    on_cluster,
+    on_any_topic,
     on_each_topic,
     on_topic,
 )
@@ -136,7 +136,7 @@ class FindEpochEnds(Operation[tuple[EpochEnd | Reason, ...]], frozen=True):
 
     queries: tuple[EpochQuery, ...]
 
-    rights = (on_each_topic(Action.DESCRIBE, "queries"),)
+    rights = (on_each_topic(Action.DESCRIBE, "queries", or_cluster=Action.CLUSTER_ACTION),)
     belongs_to = ANY_NODE
     repeat = Repeat.ALWAYS
 
@@ -168,6 +168,6 @@ class DeleteRecords(Operation[DeletedRecords], frozen=True):
 class TakeProducerId(Operation[int], frozen=True):
     """An id for an idempotent producer, which no producer had before."""
 
-    rights = (on_cluster(Action.WRITE),)
+    rights = (on_any_topic(Action.WRITE, or_cluster=Action.IDEMPOTENT_WRITE),)
     belongs_to = ANY_NODE
     repeat = Repeat.ALWAYS

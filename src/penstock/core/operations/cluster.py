@@ -61,25 +61,17 @@ async def undrain(broker: "Broker", asked: cluster.UndrainNode, _: Caller) -> cl
     return reassignments.progress(asked.node)
 
 
-@answers(cluster.ReadClusterId)
-def read_cluster_id(broker: "Broker", _: cluster.ReadClusterId, __: Caller) -> str:
-    """The same on every node."""
-    return broker.cluster_id
+@works(cluster.RotateClusterSecret)
+async def rotate_secret(broker: "Broker", _: cluster.RotateClusterSecret, __: Caller) -> cluster.SecretRotation:
+    """Returns when the new secret is stored; the nodes hear of it a moment later."""
+    generation = await broker.cluster.secret.rotate(broker.entropy, broker.clock.now_ms())
+    broker.report(f"the cluster's secret was rotated (generation {generation})")
+    return cluster.SecretRotation(generation)
 
 
 @answers(cluster.ReadMetrics)
 def read_metrics(_: "Broker", __: cluster.ReadMetrics, ___: Caller) -> None:
     """They are put together by the gateway that was asked, with a library that only it loads."""
-
-
-@answers(cluster.DescribeAcls)
-def describe_acls(_: "Broker", __: cluster.DescribeAcls, ___: Caller) -> None:
-    """An empty list would look as if there could be some."""
-    raise PenstockError(
-        Reason.SECURITY_DISABLED,
-        "This broker has no ACLs: every client that reaches a listener may do everything. "
-        "Restrict access with the listener addresses and the network",
-    )
 
 
 @answers(cluster.DescribeQuorum)

@@ -1,15 +1,18 @@
 """Authorisation of operations. Only this module, and the publishing of records, calls :class:`Access`; the hot lanes call :func:`authorise_lane`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
 from penstock.core.queues.moves import REDRIVE_GROUP, dead_letter_topic
-from penstock.core.security.access import Access, Caller
-from penstock.core.topics.names import staging_topic
+from penstock.core.security.access import REASONS, Access, Caller, denied
 from penstock.errors import PenstockError, Reason
+from penstock.limits import ACCESS_DECISIONS_MAX
+from penstock.operations.access import CLUSTER_NAME
 from penstock.operations.operation import Action, AnyOperation, Resource, Right
+from penstock.types import Gateway
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
@@ -34,25 +37,59 @@ class PartlyRefused(NamedTuple):
         return lambda found: done(found if isinstance(found, PenstockError) else self.complete(found))
 
 
+_Question = tuple[Resource, Action, str]
+
+
 def authorise(broker: "Broker", asked: AnyOperation[Any], caller: Caller) -> PartlyRefused | None:
     """Raise PenstockError unless the caller has every right that the operation needs, except those on single items."""
     access = broker.access
-    if access.allows_all:
+    if access.allows_all or caller.gateway is Gateway.INTERNAL:
         return None
+    kind = type(asked)
+    fields = _named_by(kind)
+    if fields is None:
+        return _authorise_rights(access, asked, caller)
+    # An ack takes some microseconds, and a worker sends many: what was admitted once is looked up.
+    key = kind, caller.principal, caller.client, caller.groups, *[getattr(asked, field) for field in fields]
+    admitted = access.admitted
+    if key not in admitted:
+        _authorise_rights(access, asked, caller)
+        if len(admitted) >= ACCESS_DECISIONS_MAX:
+            admitted.clear()
+        admitted.add(key)
+    return None
+
+
+@cache
+def _named_by(kind: type[AnyOperation[Any]]) -> tuple[str, ...] | None:
+    """The fields on which the decision about an operation depends; None if they have many items."""
+    if any(right.each for right in kind.rights):
+        return None
+    return tuple(right.field for right in kind.rights if right.field)
+
+
+def _authorise_rights(access: Access, asked: AnyOperation[Any], caller: Caller) -> PartlyRefused | None:
     refused: PartlyRefused | None = None
     for right in asked.rights:
-        if right.resource is Resource.CLUSTER:
-            if not right.field or getattr(asked, right.field) is not None:
-                access.require_cluster(caller, right.action)
-        elif right.each:
+        if right.each:
             # An operation has at most one such right.
             refused = _authorise_each(access, asked, caller, right)
-        elif right.field and (name := getattr(asked, right.field)) is not None:
-            _require(access, caller, right.resource, right.action, name)
+        elif right.any_name:
+            _require_any(access, caller, right)
+        elif right.resource is Resource.CLUSTER:
+            if not right.field or getattr(asked, right.field) is not None:
+                access.require(caller, right.action, Resource.CLUSTER)
+        elif (
+            right.field and (name := getattr(asked, right.field)) is not None and not _by_cluster(access, caller, right)
+        ):
+            for resource, action, each in _questions(right.resource, right.action, name):
+                access.require(caller, action, resource, each)
     return refused
 
 
 def _authorise_each(access: Access, asked: AnyOperation[Any], caller: Caller, right: Right) -> PartlyRefused | None:
+    if _by_cluster(access, caller, right):
+        return None
     items = getattr(asked, right.field)
     names = [item if isinstance(item, str) else item.topic for item in items]
     reasons = {name: _refusal(access, caller, right.resource, right.action, name) for name in dict.fromkeys(names)}
@@ -63,29 +100,39 @@ def _authorise_each(access: Access, asked: AnyOperation[Any], caller: Caller, ri
     return PartlyRefused(replace(asked, **{right.field: admitted}), refused)
 
 
-def _require(access: Access, caller: Caller, resource: Resource, action: Action, name: str) -> None:
-    if resource is Resource.TOPIC:
-        access.require_topic(caller, action, name)
-    elif resource is Resource.GROUP:
-        access.require_group(caller, action, name)
-    elif resource is Resource.SINK:
-        access.require_topic(caller, action, staging_topic(name))
-    elif resource is Resource.CLUSTER:
-        access.require_cluster(caller, action)
+def _by_cluster(access: Access, caller: Caller, right: Right) -> bool:
+    """Whether a right on the cluster is enough, and the caller has it."""
+    return right.or_cluster is not None and access.allows(caller, right.or_cluster, Resource.CLUSTER)
+
+
+def _require_any(access: Access, caller: Caller, right: Right) -> None:
+    if _by_cluster(access, caller, right):
+        return
+    decision = access.decide_any(caller, right.action, right.resource)
+    if not decision.allowed:
+        raise denied(caller, right.or_cluster or right.action, Resource.CLUSTER, CLUSTER_NAME, decision)
+
+
+def _questions(resource: Resource, action: Action, name: str) -> Iterator[_Question]:
+    """What rules have to allow."""
+    if resource is Resource.SINK:
+        yield Resource.TRANSACTIONAL_ID, action, name
+    elif resource is Resource.DEAD_LETTERS:
+        yield Resource.TOPIC, action, dead_letter_topic(name)
+        if action is not Action.READ:
+            yield Resource.GROUP, Action.READ, REDRIVE_GROUP
     else:
-        access.require_topic(caller, action, dead_letter_topic(name))
-        access.require_group(caller, Action.READ, REDRIVE_GROUP)
+        yield resource, action, name
 
 
 def _refusal(access: Access, caller: Caller, resource: Resource, action: Action, name: str) -> Reason | None:
-    try:
-        _require(access, caller, resource, action, name)
-    except PenstockError as error:
-        return error.reason
+    for asked, needed, each in _questions(resource, action, name):
+        if not access.allows(caller, needed, asked, each):
+            return REASONS[asked]
     return None
 
 
-def may(broker: "Broker", caller: Caller, action: Action, resource: Resource, name: str = "") -> bool:
+def may(broker: "Broker", caller: Caller, action: Action, resource: Resource, name: str = CLUSTER_NAME) -> bool:
     """Whether the caller may do this: for lists, which leave out the rest, and for descriptions of what the caller may do."""
     access = broker.access
     return access.allows_all or _refusal(access, caller, resource, action, name) is None
@@ -105,4 +152,10 @@ def authorise_lane(broker: "Broker", caller: Caller, action: Action, topic: str)
     """The check of the hot lanes, which have no operation: PenstockError unless the caller may do this to the topic."""
     access = broker.access
     if not access.allows_all:
-        access.require_topic(caller, action, topic)
+        access.require(caller, action, Resource.TOPIC, topic)
+
+
+def authorise_lane_by_id(broker: "Broker", caller: Caller, action: Action, topic: str) -> None:
+    """The same for a caller that named the topic by its id: the refusal must not show the name."""
+    if not broker.access.allows(caller, action, Resource.TOPIC, topic):
+        raise PenstockError(REASONS[Resource.TOPIC])

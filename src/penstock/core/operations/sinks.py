@@ -3,10 +3,10 @@
 from typing import TYPE_CHECKING
 
 from penstock.core.operations.handling import Cancel, Done, answers, begins
-from penstock.core.operations.rights import may_describe_topic
+from penstock.core.operations.rights import may
 from penstock.core.security.access import Caller
-from penstock.core.topics.names import staging_topic
 from penstock.operations import sinks
+from penstock.operations.operation import Action, Resource
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
@@ -48,7 +48,7 @@ def list_sinks(broker: "Broker", _: sinks.ListSinks, caller: Caller) -> tuple[si
     return tuple(
         broker.sinks.status(name)
         for name in broker.sinks.names()
-        if may_describe_topic(broker, caller, staging_topic(name))
+        if may(broker, caller, Action.DESCRIBE, Resource.SINK, name)
     )
 
 

@@ -106,7 +106,7 @@ def partition_of_key(key: str) -> tuple[TopicId, int]:
         _, topic_id, index = key.split("/")
         return UUID(hex=topic_id), int(index)
     except ValueError:
-        raise _unreadable(key) from None
+        raise unreadable(key) from None
 
 
 _encoder: Final = msgspec.json.Encoder()
@@ -135,7 +135,7 @@ def decode_deleted(entry: Entry) -> tuple[TopicId, DeletedRecord]:
     try:
         topic_id = UUID(hex=entry.key.removeprefix(DELETED_PREFIX))
     except ValueError:
-        raise _unreadable(entry.key) from None
+        raise unreadable(entry.key) from None
     return topic_id, decode_entry(_deleted_decoder, entry.key, entry.value)
 
 
@@ -144,10 +144,11 @@ def decode_entry(decoder: msgspec.json.Decoder[T], key: str, value: bytes) -> T:
     try:
         return decoder.decode(value)
     except msgspec.DecodeError:
-        raise _unreadable(key) from None
+        raise unreadable(key) from None
 
 
-def _unreadable(key: str) -> PenstockError:
+def unreadable(key: str) -> PenstockError:
+    """The refusal because of an entry that cannot be read."""
     return PenstockError(
         Reason.STORAGE_ERROR,
         f"The entry {key!r} of the metadata store cannot be read. Restore the store from a backup.",

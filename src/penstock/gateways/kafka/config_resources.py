@@ -94,12 +94,13 @@ async def change_each(
     async def change(asked: Changed) -> PenstockError | None:
         kind, name = asked.resource_type, asked.resource_name
         try:
+            # A refusal comes before mistakes in the request.
+            context.check(AlterConfigs((), validate_only=True, **{_FIELDS.get(kind, "node"): name}))
             if counts[kind, name] > 1:
                 raise PenstockError(
                     Reason.INVALID_REQUEST, f"{name[:64]!a} is listed twice in the request. List it once."
                 )
             if kind not in _FIELDS:
-                context.check(AlterConfigs((), node=name))
                 raise refuse_resource(kind)
             await context.do(operation(asked, {_FIELDS[kind]: name}))
         except PenstockError as error:

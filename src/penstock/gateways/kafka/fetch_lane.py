@@ -8,10 +8,12 @@ fails, with a session or several partitions) is left to ``handlers/k01_fetch.py`
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from penstock.core.operations.rights import authorise_lane
 from penstock.core.partitions.partition import Partition
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers.k01_fetch import BY_ID_FROM, READ_COMMITTED, REPLICA_STATE_FROM
+from penstock.operations.operation import Action
 from penstock.transport.receive import LENGTH_BYTES, FrameReader
 from penstock.types import Buffer, Gateway
 from penstock.wire.kafka.fetch_generated import (
@@ -49,10 +51,12 @@ class FetchShape:
         "_middle",
         "_pack",
         "_size",
+        "access_version",
         "after",
         "before",
         "bytes_max",
         "bytes_min",
+        "caller",
         "can_wait",
         "flow",
         "offset_at",
@@ -69,6 +73,8 @@ class FetchShape:
         wanted = request.topics[0].partitions[0]
         self.version = context.version
         self.topics_version = context.broker.topics_version
+        self.access_version = context.broker.access.version
+        self.caller = context.caller
         self.partition = partition
         self.flow = context.broker.meters.flow(partition.topic.name, Gateway.KAFKA)
         self.before = bytes(view[_HEAD_BYTES:offset_at])
@@ -132,6 +138,15 @@ class FetchLane:
         self._connection = connection
         self._shape: FetchShape | None = None
 
+    def forget(self) -> None:
+        """The connection has another caller: what was learned for the last one does not count."""
+        self._shape = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Every fetch has an answer."""
+        return True
+
     def take(self, frames: FrameReader, start: int, end: int, version: int, correlation_id: int) -> bool:
         """Answer the request if it is the known one with another offset; False leaves it for the handler."""
         shape = self._shape
@@ -142,7 +157,8 @@ class FetchLane:
             or end - start != shape.size
             or version != shape.version
             or shape.topics_version != broker.topics_version
-            or not broker.access.allows_all
+            or shape.access_version != broker.access.version
+            or shape.caller is not connection.caller
         ):
             return False
         buffer = frames.buffer
@@ -153,17 +169,22 @@ class FetchLane:
         partition = shape.partition
         if not partition.log.start_offset <= offset < partition.stable_offset:
             return False
+        rate = connection.throttle.allowance().consume if broker.quotas.is_on else None
+        bytes_max = shape.bytes_max if rate is None else min(shape.bytes_max, rate.burst())
         try:
-            records, next_offset = partition.read(offset, shape.bytes_max)
+            records, next_offset = partition.read(offset, bytes_max)
         except (PenstockError, OSError):
             return False
         if not records:
             return False
         # A request without time to wait gets what there is.
-        if len(records) < shape.bytes_min and shape.can_wait:
+        if len(records) < min(shape.bytes_min, bytes_max) and shape.can_wait:
             return False
         if partition.high_watermark <= next_offset < partition.acknowledged_offset:
             # More records are acknowledged, and the handler waits for them.
+            return False
+        if rate is not None and rate.record_within(len(records), broker.clock.monotonic_ms()):
+            # The handler answers without records, and throttles the client.
             return False
         flow = shape.flow
         flow.records_out += next_offset - offset
@@ -195,6 +216,7 @@ class FetchLane:
                 partition = context.broker.partition_by_id(topic.topic_id, wanted.partition)
             else:
                 partition = context.broker.partition(topic.topic, wanted.partition)
+            authorise_lane(context.broker, context.caller, Action.READ, partition.topic.name)
             partition.check_epoch(wanted.current_leader_epoch)
         except PenstockError:
             return

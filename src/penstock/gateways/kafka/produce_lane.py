@@ -49,7 +49,9 @@ class ProduceShape:
     """What a connection's produce requests have in common."""
 
     __slots__ = (
+        "access_version",
         "acks",
+        "caller",
         "is_flexible",
         "prefix",
         "size",
@@ -61,17 +63,19 @@ class ProduceShape:
         "version",
     )
 
-    def __init__(self, prefix: bytes, version: int, request: ProduceRequest, topics_version: int) -> None:
+    def __init__(self, prefix: bytes, request: ProduceRequest, context: RequestContext) -> None:
         topic = request.topic_data[0]
         self.prefix = prefix
         self.size = len(prefix)
-        self.version = version
+        self.version = context.version
         self.acks = request.acks
         self.timeout_ms = max(request.timeout_ms, 0) + SWEEP_MS
         self.topic_name = topic.name
         self.topic_id = topic.topic_id
-        self.topics_version = topics_version
-        self.is_flexible = version >= FLEXIBLE_FROM
+        self.topics_version = context.broker.topics_version
+        self.access_version = context.broker.access.version
+        self.caller = context.caller
+        self.is_flexible = context.version >= FLEXIBLE_FROM
         self.targets: dict[int, ProduceTarget] = {}
 
     def response(self, partition: ProduceResponsePartition) -> ProduceResponse:
@@ -172,6 +176,15 @@ class ProduceLane:
         self._broker = connection.broker
         self._shape: ProduceShape | None = None
 
+    def forget(self) -> None:
+        """The connection has another caller: what was learned for the last one does not count."""
+        self._shape = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether its requests have answers."""
+        return self._shape is not None and self._shape.acks != 0
+
     def take(self, frames: FrameReader, start: int, end: int, version: int, correlation_id: int) -> bool:
         """Handle the request if it has the known shape; False leaves it untouched for the handler."""
         shape = self._shape
@@ -180,7 +193,8 @@ class ProduceLane:
             shape is None
             or version != shape.version
             or shape.topics_version != broker.topics_version
-            or not broker.access.allows_all
+            or shape.access_version != broker.access.version
+            or shape.caller is not self._connection.caller
         ):
             return False
         buffer = frames.buffer
@@ -247,15 +261,16 @@ class ProduceLane:
         if not _is_plain(partition):
             return
         prefix = bytes(view[_HEAD_BYTES : _index_position(request, version, position)])
-        topics_version = context.broker.topics_version
         shape = self._shape
         if (
             shape is None
             or shape.prefix != prefix
             or shape.version != version
-            or shape.topics_version != topics_version
+            or shape.topics_version != context.broker.topics_version
+            or shape.access_version != context.broker.access.version
+            or shape.caller is not context.caller
         ):
-            shape = self._shape = ProduceShape(prefix, version, request, topics_version)
+            shape = self._shape = ProduceShape(prefix, request, context)
         flow = context.broker.meters.flow(partition.topic.name, Gateway.KAFKA)
         shape.targets[partition.index] = ProduceTarget(partition, shape, flow, context.gateway.produce_latency)
 

@@ -5,6 +5,9 @@ loop's turn. A client may send lines without waiting for answers, and gets the s
 and commits do not wait until the ones before them are durable, but all requests that could read their results do.
 
 Nothing grows without bound: reading pauses while too many lines are unanswered, or the client does not read its answers.
+
+A connection that begins like HTTP or TLS is closed before any of its lines is handled: a web page can make a browser send a request
+whose body has lines of JSON.
 """
 
 import asyncio
@@ -21,8 +24,9 @@ from penstock.gateways.publishing import publish_by_topic
 from penstock.gateways.tcp.answers import FailureLine, SuccessLine, encode_lines, failure, produced
 from penstock.gateways.tcp.errors import INTERNAL_ERROR, LINE_TOO_LONG, Refused, text_for
 from penstock.gateways.tcp.handlers import HANDLERS, Command, line_of, metrics
+from penstock.gateways.tcp.opening import OPENING_BYTES, TLS, wrong_protocol
 from penstock.gateways.tcp.requests import Request, new_record, parse
-from penstock.transport.handshakes import TLS_ON_PLAIN, TLS_RECORD
+from penstock.transport.handshakes import TLS_ON_PLAIN
 from penstock.transport.listener import Arrival
 from penstock.types import Gateway
 from penstock.wire.jsonlines import Line, LineSplitter
@@ -67,6 +71,8 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         """When bytes last arrived; lines that arrived together share it."""
         self._bounds: Final = gateway.bounds
         self._splitter = LineSplitter(gateway.settings.line_bytes_max)
+        self._opening: bytes | None = b""
+        """The first bytes, until they show whether this is JSON."""
         self._kept_bytes = 0
         self._backlog: deque[Line] = deque()
         self._out: deque[bytes | Slot] = deque()
@@ -93,6 +99,7 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
     def connection_lost(self, _: Exception | None) -> None:
         """The client has disconnected: its answers are dropped, and requests that were begun are completed."""
         self._closing = True
+        self._forget_mute()
         self.gateway.forget(self)
         self._keep(0)
         self._backlog.clear()
@@ -104,11 +111,9 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
             return
         self._active = True
         self.arrived = perf_counter()
-        splitter = self._splitter
-        if data[0] == TLS_RECORD and not splitter.kept_bytes:
-            self.arrival.failed(TLS_ON_PLAIN)
-            self.abort()
+        if self._opening is not None and not self._opens_right(data):
             return
+        splitter = self._splitter
         self._backlog += splitter.feed(data)
         if splitter.kept_bytes != self._kept_bytes and not self._keep(splitter.kept_bytes):
             splitter.skip()
@@ -116,6 +121,24 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
             self._backlog.append(None)
         if self._backlog:
             self._run()
+
+    def _opens_right(self, data: bytes) -> bool:
+        """Whether the first bytes can begin a line of JSON. If not, refuse the connection, and close it."""
+        opening = (self._opening or b"") + data[:OPENING_BYTES]
+        self._opening = opening if len(opening) < OPENING_BYTES and b"\n" not in opening else None
+        if opening.startswith(TLS):
+            self._closing = True
+            self.arrival.failed(TLS_ON_PLAIN)
+            self.abort()
+            return False
+        refused = wrong_protocol(opening)
+        if refused is None:
+            return True
+        self._opening = None
+        self.gateway.count_error(refused.kind)
+        self._answer(failure(refused.text))
+        self.close()
+        return False
 
     def _keep(self, kept_bytes: int) -> bool:
         """Whether this much of an incomplete line may be kept, besides those of other clients."""
@@ -167,6 +190,7 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
             and not self._choked
             and self._pending_lines < bounds.pending_lines_max
             and self._held_bytes < bounds.pending_output_bytes_max
+            and self._muted is None
         ):
             request = self._take_produces()
             if request is None:
@@ -208,6 +232,8 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
             topics = [request.topic or "" for request in lines]
             done = partial(self._produced, self._reserve(_PRODUCE, len(lines)), lines)
             publish_by_topic(self.broker.publisher, self.caller, topics, records, done)
+            if self.broker.quotas.is_on:
+                self._throttle()
         if refused is not None:
             self.gateway.count_error(refused.kind)
             self._answer(failure(refused.text))
@@ -265,6 +291,8 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
     def _done(self, request: Request, command: Command, found: object) -> None:
         data = self._line(request, command, found)
         self._working = False
+        if self.broker.quotas.is_on:
+            self._throttle()
         self.gateway.observe(request.type or "", perf_counter() - self.arrived, 1)
         self._answer(data)
 
@@ -360,15 +388,27 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
 
     # Bounds.
 
+    def _throttle(self) -> None:
+        """Take no more lines for a while if the client is over a quota."""
+        delay_ms = self.broker.quotas.delay_ms(self.caller)
+        if delay_ms and not self._closing:
+            self.mute(delay_ms, self.gateway.loop)
+            self._update_reading()
+
+    def _go_on(self) -> None:
+        self._run()
+
     def _update_reading(self) -> None:
         # The lines that have arrived are handled before more are read.
-        pause = self._choked or bool(self._backlog) or self._closing
+        pause = self._choked or bool(self._backlog) or self._closing or self._muted is not None
         if pause is not self._paused and not self._ended:
             self._pause_reading(pause)
 
     def look_after(self, monotonic_ms: int) -> None:
         """Once a second: close the connection if it is idle."""
-        self._close_if_idle(monotonic_ms, self.gateway.limits.connection_idle_ms_max, is_busy=self.is_busy)
+        self._close_if_idle(
+            monotonic_ms, self.gateway.limits.connection_idle_ms_max, is_busy=self.is_busy or self._muted is not None
+        )
 
     def close(self) -> None:
         """Take no more lines, and disconnect once everything begun is answered."""

@@ -11,6 +11,7 @@ INVALID_FIELD = "invalid_field"
 LINE_TOO_LONG = "line_too_long"
 UNKNOWN_TYPE = "unknown_type"
 TOO_MUCH_UNSENT = "too_much_unsent"
+WRONG_PROTOCOL = "wrong_protocol"
 INTERNAL_ERROR = "internal_error"
 """The names of these errors in the metrics, besides the reasons of the core."""
 

@@ -5,7 +5,6 @@ import pytest
 from penstock.core.dead_letters import scan
 from penstock.core.dead_letters.dead_letters import JOBS_MAX
 from penstock.core.queues.moves import dead_letter_topic
-from penstock.core.security.access import Access
 from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import TOPIC_NAME_CHARS_MAX
@@ -14,6 +13,7 @@ from penstock.operations.operation import Action
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
 from tests.crash.simulated_node import read_all
+from tests.support.access import all_but
 from tests.unit.core.dead_letters.world import CALLER, DEAD, TOPIC, DeadLetterWorld, Job
 from tests.unit.core.idempotency.world import finish
 
@@ -112,23 +112,10 @@ def test_chosen_dead_letters_that_were_sent_back_are_passed_over_the_next_time(w
     assert [record.value for record in world.back()] == [b"v2", b"v4"]
 
 
-class Writes(Access):
-    """Allows everything but writing to some topics."""
-
-    allows_all = False
-
-    def __init__(self, *forbidden) -> None:
-        self.forbidden = forbidden
-
-    def require_topic(self, caller, action, topic) -> None:
-        if action is Action.WRITE and topic in self.forbidden:
-            raise PenstockError(Reason.TOPIC_AUTHORIZATION_FAILED)
-
-
 @pytest.mark.parametrize("forbidden", [TOPIC, DEAD])
 def test_who_may_not_write_to_a_topic_or_its_dead_letters_redrives_nothing(world, forbidden) -> None:
     world.die()
-    world.broker.access = Writes(forbidden)
+    world.broker.access = all_but((Action.WRITE, f"topic {forbidden}"))
     asked = Redrive(0, TOPIC, DeadLetterFilter(chosen={0: frozenset({0})}))
     with pytest.raises(PenstockError) as refused:
         world.broker.door.open_here(asked, CALLER, ignore, ignore)
@@ -140,7 +127,7 @@ def test_a_letter_that_names_a_topic_which_the_caller_may_not_write_to_stays_ope
     finish(world.broker.topics.create(NewTopic("vault", 1)))
     world.append(DEAD, 0, Record(0, 1, None, b"forged", (("original_topic", b"vault"),)))
     world.die()
-    world.broker.access = Writes("vault")
+    world.broker.access = all_but((Action.WRITE, "topic vault"))
     result = world.redriven()
     assert (result.finished, result.failed) == (1, 1)
     assert read_all(world.broker.partition("vault", 0)) == []

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from penstock.core.security.access import ANONYMOUS, Access, Caller
+from penstock.core.security.access import ANONYMOUS, Caller
 from penstock.errors import PenstockError, Reason
 from penstock.operations.configs import (
     AlterConfigs,
@@ -17,32 +17,11 @@ from penstock.operations.configs import (
 )
 from penstock.operations.operation import Action, Operation
 from penstock.types import Gateway
+from tests.support.access import CLUSTER, Guard, only
 from tests.support.kafka_node import NODE, KafkaNode
 
 CALLER = Caller(ANONYMOUS, Gateway.HTTP)
 SET = 0
-
-
-class Only(Access):
-    """Allows one action on one resource."""
-
-    allows_all = False
-
-    def __init__(self, *allowed: tuple[str, Action, str]) -> None:
-        self._allowed = allowed
-
-    def _require(self, kind: str, action: Action, name: str) -> None:
-        if (kind, action, name) not in self._allowed:
-            raise PenstockError(Reason[f"{kind}_AUTHORIZATION_FAILED"])
-
-    def require_topic(self, caller: Caller, action: Action, topic: str) -> None:
-        self._require("TOPIC", action, topic)
-
-    def require_group(self, caller: Caller, action: Action, group: str) -> None:
-        self._require("GROUP", action, group)
-
-    def require_cluster(self, caller: Caller, action: Action) -> None:
-        self._require("CLUSTER", action, "")
 
 
 @pytest_asyncio.fixture
@@ -61,25 +40,25 @@ async def refusal(node: KafkaNode, operation: Operation[object]) -> Reason:
 @pytest.mark.parametrize(
     ("resource", "right"),
     [
-        ({"topic": "t"}, ("TOPIC", "t")),
-        ({"group": "g"}, ("GROUP", "g")),
-        ({"node": str(NODE)}, ("CLUSTER", "")),
-        ({"node": ""}, ("CLUSTER", "")),
+        ({"topic": "t"}, "topic t"),
+        ({"group": "g"}, "group g"),
+        ({"node": str(NODE)}, CLUSTER),
+        ({"node": ""}, CLUSTER),
     ],
 )
 async def test_configs_need_the_right_on_their_own_resource(
-    node: KafkaNode, resource: dict[str, str], right: tuple[str, str]
+    node: KafkaNode, resource: dict[str, str], right: str
 ) -> None:
-    kind, name = right
+    kind = right.partition(" ")[0].upper()
     edit = ConfigEdit("retention.ms" if kind == "TOPIC" else "no.such.config", SET, "6")
     for action, operation in (
-        (Action.DESCRIBE, DescribeConfigs(**resource)),
-        (Action.ALTER, AlterConfigs((edit,), validate_only=True, **resource)),
-        (Action.ALTER, ReplaceConfigs({}, validate_only=True, **resource)),
+        (Action.DESCRIBE_CONFIGS, DescribeConfigs(**resource)),
+        (Action.ALTER_CONFIGS, AlterConfigs((edit,), validate_only=True, **resource)),
+        (Action.ALTER_CONFIGS, ReplaceConfigs({}, validate_only=True, **resource)),
     ):
-        node.broker.access = Only()
+        node.broker.access = Guard()
         assert await refusal(node, operation) is Reason[f"{kind}_AUTHORIZATION_FAILED"]
-        node.broker.access = Only((kind, action, name))
+        node.broker.access = only((action, right))
         if isinstance(operation, AlterConfigs) and kind != "TOPIC":
             assert await refusal(node, operation) in (Reason.INVALID_CONFIG, Reason.INVALID_REQUEST)
         else:
@@ -102,6 +81,6 @@ async def test_what_was_set_is_described_and_changed(node: KafkaNode) -> None:
 
 async def test_resources_are_listed_as_far_as_the_caller_may_describe_them(node: KafkaNode) -> None:
     await node.create("u")
-    node.broker.access = Only(("CLUSTER", Action.DESCRIBE, ""), ("TOPIC", Action.DESCRIBE, "u"))
+    node.broker.access = only((Action.DESCRIBE_CONFIGS, CLUSTER), (Action.DESCRIBE, "topic u"))
     found = await node.broker.do(ListConfiguredResources(), CALLER)
     assert (found.topics, found.groups) == (("u",), ())

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from penstock.core.operations.handling import HANDLERS, Handler, HandlerKind
-from penstock.core.security.access import Access, Caller, Principal
+from penstock.core.security.access import Caller, Principal
 from penstock.errors import PenstockError, Reason
 from penstock.operations.catalogue import CATALOGUE
 from penstock.operations.groups import (
@@ -26,38 +26,12 @@ from penstock.operations.operation import Action, AnyOperation, Operation, Resou
 from penstock.operations.queues import Ack, Consume, Lease, ListQueues
 from penstock.operations.topics import CreateTopic, DescribePartition, ListTopics
 from penstock.types import Gateway, GroupId, PartitionKey, TopicName
+from tests.support.access import Guard, only
 from tests.support.kafka_node import KafkaNode
 from tests.support.operations import every_operation
 
 ALICE = Caller(Principal("User:alice"), Gateway.HTTP, "10.0.0.1")
 LISTS = (ListTopics, ListGroups, ListQueues)
-
-
-class Denying(Access):
-    """Allows nothing but what it was told, and notes what was asked."""
-
-    allows_all = False
-
-    def __init__(self, *allowed: tuple[Action, str]) -> None:
-        self._allowed = allowed
-        self.asked: list[tuple[Action, str]] = []
-
-    def _require(self, action: Action, name: str, reason: Reason) -> None:
-        self.asked.append((action, name))
-        if (action, name) not in self._allowed:
-            raise PenstockError(reason)
-
-    def require_topic(self, caller: Caller, action: Action, topic: str) -> None:
-        assert caller == ALICE
-        self._require(action, topic, Reason.TOPIC_AUTHORIZATION_FAILED)
-
-    def require_group(self, caller: Caller, action: Action, group: str) -> None:
-        assert caller == ALICE
-        self._require(action, group, Reason.GROUP_AUTHORIZATION_FAILED)
-
-    def require_cluster(self, caller: Caller, action: Action) -> None:
-        assert caller == ALICE
-        self._require(action, "", Reason.CLUSTER_AUTHORIZATION_FAILED)
 
 
 @pytest_asyncio.fixture
@@ -85,14 +59,16 @@ def ask_here(node: KafkaNode, asked: AnyOperation[Any], run: Any) -> None:
 
 def is_list(asked: AnyOperation[Any]) -> bool:
     """Whether its handler leaves out what the caller may not see."""
-    return all(not right.field and right.resource is not Resource.CLUSTER for right in asked.rights)
+    return all(
+        not right.field and not right.any_name and right.resource is not Resource.CLUSTER for right in asked.rights
+    )
 
 
 @pytest.mark.parametrize("asked", every_operation(), ids=list(CATALOGUE))
 async def test_nothing_is_done_for_a_caller_without_the_right(
     node: KafkaNode, asked: AnyOperation[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    access = node.broker.access = Denying()
+    access = node.broker.access = Guard()
     if is_list(asked):
         assert isinstance(asked, Operation)
         assert await node.broker.do(asked, ALICE) == ()
@@ -112,11 +88,12 @@ async def test_nothing_is_done_for_a_caller_without_the_right(
     with pytest.raises(PenstockError):
         ask_here(node, asked, run)
     assert access.asked
+    assert access.callers == {ALICE}
 
 
 async def test_a_list_has_what_the_caller_may_describe(node: KafkaNode) -> None:
     await node.create("u")
-    node.broker.access = Denying((Action.DESCRIBE, "u"))
+    node.broker.access = only((Action.DESCRIBE, "topic u"))
     assert [topic.name for topic in await node.broker.do(ListTopics(), ALICE)] == ["u"]
 
 
@@ -131,16 +108,16 @@ COMMITTED = (
 
 
 async def test_of_many_items_those_that_are_allowed_are_carried_out(node: KafkaNode) -> None:
-    allowed = [(Action.READ, name) for name in ("g", "t", "missing")]
-    access = node.broker.access = Denying(*allowed)
+    allowed = [(Action.READ, name) for name in ("group g", "topic t", "topic missing")]
+    access = node.broker.access = only(*allowed)
     assert await node.broker.do(CommitOffsets(GroupId("g"), OFFSETS), ALICE) == COMMITTED
-    assert access.asked == [(Action.READ, name) for name in ("g", "t", "no", "missing")]
+    assert access.asked == [(Action.READ, name) for name in ("group g", "topic t", "topic no", "topic missing")]
     assert await node.broker.door.do_here(CommitOffsets(GroupId("g"), OFFSETS), ALICE) == COMMITTED
     for begin in (node.broker.begin, node.broker.door.begin_here):
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         begin(CommitOffsets(GroupId("g"), OFFSETS), ALICE, done.set_result)
         assert await done == COMMITTED
-    node.broker.access = Denying((Action.DESCRIBE, "g"), (Action.DESCRIBE, "t"))
+    node.broker.access = only((Action.DESCRIBE, "group g"), (Action.DESCRIBE, "topic t"))
     fetch = FetchOffsetsOf("g", tuple(item.key for item in OFFSETS[:2]))
     mine, refused = node.broker.door.answer_here(fetch, ALICE)
     assert isinstance(mine, GroupOffset)
@@ -148,7 +125,7 @@ async def test_of_many_items_those_that_are_allowed_are_carried_out(node: KafkaN
 
 
 async def test_a_right_that_is_not_on_single_items_refuses_all_of_them(node: KafkaNode) -> None:
-    node.broker.access = Denying((Action.READ, "t"))
+    node.broker.access = only((Action.READ, "topic t"))
     with pytest.raises(PenstockError) as refused:
         await node.broker.do(CommitOffsets(GroupId("g"), OFFSETS), ALICE)
     assert refused.value.reason is Reason.GROUP_AUTHORIZATION_FAILED
@@ -156,7 +133,7 @@ async def test_a_right_that_is_not_on_single_items_refuses_all_of_them(node: Kaf
 
 
 async def test_a_failure_of_the_whole_is_not_mixed_with_refusals_of_items(node: KafkaNode) -> None:
-    node.broker.access = Denying((Action.DELETE, "g"), (Action.READ, "t"))
+    node.broker.access = only((Action.DELETE, "group g"), (Action.READ, "topic t"))
     with pytest.raises(PenstockError) as failed:
         await node.broker.do(DeleteOffsets(GroupId("g"), tuple(item.key for item in OFFSETS)), ALICE)
     assert failed.value.reason is Reason.GROUP_ID_NOT_FOUND
@@ -164,7 +141,7 @@ async def test_a_failure_of_the_whole_is_not_mixed_with_refusals_of_items(node: 
 
 
 async def test_the_rights_to_an_operation_can_be_checked_without_carrying_it_out(node: KafkaNode) -> None:
-    node.broker.access = Denying((Action.CREATE, "new"))
+    node.broker.access = only((Action.CREATE, "topic new"))
     node.broker.door.check(CreateTopic("new"), ALICE)
     assert "new" not in node.broker.topics
     assert node.broker.meters.operations.get(("CreateTopic", "http")) == 0

@@ -5,9 +5,11 @@ import pytest
 from penstock.core.security.access import Access
 from penstock.errors import PenstockError, Reason
 from penstock.limits import SINK_STAGED_MAX, SINK_TARGETS_MAX, SINK_WAITING_MAX
+from penstock.operations.operation import Action
 from penstock.operations.sinks import CommittedBatch, SinkPart
 from penstock.records.batch import Compression
 from penstock.types import NO_TIMESTAMP, Flush
+from tests.support.access import all_but
 from tests.unit.core.idempotency.world import finish
 from tests.unit.core.sinks.world import IDLE_MS, SINK, TOPIC, Told, World
 
@@ -215,15 +217,8 @@ def test_a_target_that_wants_more_replicas_is_refused(world) -> None:
 
 
 def test_whoever_may_not_write_to_a_target_may_not_commit_to_it(world) -> None:
-    class OwnOnly(Access):
-        allows_all = False
-
-        def require_topic(self, caller, action, topic) -> None:
-            if topic == TOPIC:
-                raise PenstockError(Reason.TOPIC_AUTHORIZATION_FAILED)
-
     staged = world.stage(b"x")
-    world.broker.access = OwnOnly()
+    world.broker.access = all_but((Action.WRITE, f"topic {TOPIC}"))
     assert world.committed(0, (TOPIC, 0, [staged])).error.reason is Reason.TOPIC_AUTHORIZATION_FAILED
     world.broker.access = Access()
     untouched(world)

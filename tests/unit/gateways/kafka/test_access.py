@@ -12,13 +12,18 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from penstock.core.security.access import Access, Caller
-from penstock.errors import PenstockError, Reason
-from penstock.gateways.kafka.errors import CODES
+from penstock.core.security.access import Principal
+from penstock.errors import Reason
 from penstock.gateways.kafka.handlers import HANDLERS
 from penstock.operations.groups import OffsetToCommit
 from penstock.operations.operation import Action
 from penstock.types import Gateway, GroupId, PartitionKey, TopicName
+from penstock.wire.kafka.alter_client_quotas_generated import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasRequestEntity,
+    AlterClientQuotasRequestEntry,
+    AlterClientQuotasRequestOp,
+)
 from penstock.wire.kafka.alter_configs_generated import (
     AlterConfigsRequest,
     AlterConfigsRequestConfig,
@@ -37,7 +42,9 @@ from penstock.wire.kafka.alter_replica_log_dirs_generated import (
 from penstock.wire.kafka.api_versions_generated import ApiVersionsRequest
 from penstock.wire.kafka.apis import API, ApiKey
 from penstock.wire.kafka.consumer_group_heartbeat_generated import ConsumerGroupHeartbeatRequest
+from penstock.wire.kafka.create_acls_generated import CreateAclsRequest, CreateAclsRequestCreation
 from penstock.wire.kafka.create_partitions_generated import CreatePartitionsRequest, CreatePartitionsRequestTopic
+from penstock.wire.kafka.delete_acls_generated import DeleteAclsRequest, DeleteAclsRequestFilter
 from penstock.wire.kafka.delete_groups_generated import DeleteGroupsRequest
 from penstock.wire.kafka.delete_records_generated import (
     DeleteRecordsRequest,
@@ -46,6 +53,7 @@ from penstock.wire.kafka.delete_records_generated import (
 )
 from penstock.wire.kafka.delete_topics_generated import DeleteTopicsRequest, DeleteTopicsRequestTopic
 from penstock.wire.kafka.describe_acls_generated import DescribeAclsRequest
+from penstock.wire.kafka.describe_client_quotas_generated import DescribeClientQuotasRequest
 from penstock.wire.kafka.describe_cluster_generated import DescribeClusterRequest
 from penstock.wire.kafka.describe_configs_generated import DescribeConfigsRequest, DescribeConfigsRequestResource
 from penstock.wire.kafka.describe_groups_generated import DescribeGroupsRequest
@@ -97,50 +105,40 @@ from penstock.wire.kafka.offset_for_leader_epoch_generated import (
     OffsetForLeaderEpochRequestTopic,
 )
 from penstock.wire.kafka.sync_group_generated import SyncGroupRequest, SyncGroupRequestAssignment
+from tests.support.access import CLUSTER, Asked, Guard, all_but, only
 from tests.support.kafka_wire import WireNode, batch, create, fetch, produce
 
-TOPIC, GROUP, CLUSTER = "topic t", "group g", "cluster"
-TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
-ASKS_NOTHING = {ApiKey.API_VERSIONS}
-"""How a client learns what it may say, before it has said who it is. Kafka refuses it to nobody."""
+TOPIC, GROUP = "topic t", "group g"
+TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE = 2, 4, 32
+ASKS_NOTHING = {ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CLUSTER, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+"""Kafka answers these to everybody; operations on the cluster are left out for who may not describe it."""
+AUTHORIZATION_CODES = {29, 30, 31, 53, 65}
 
-Asked = tuple[Action, str]
+
+@dataclass(frozen=True)
+class Need:
+    """A right that a request needs, and where a refusal is in the answer."""
+
+    code: int
+    at: str | Callable[[int], str | None]
+    """The fields on the way to the ``error_code``, in a version; None: what may not be seen is left out."""
+    any_of: tuple[Asked, ...]
+    """Each of these is enough."""
+
+    def place(self, version: int) -> str | None:
+        return self.at(version) if callable(self.at) else self.at
 
 
-class Guard(Access):
-    """Refuses what it was told to, and remembers what it was asked."""
-
-    allows_all = False
-
-    def __init__(self, refuses: Callable[[Action, str], bool]) -> None:
-        self._refuses = refuses
-        self.asked: list[Asked] = []
-        self.callers: set[Caller] = set()
-
-    def _ask(self, caller: Caller, action: Action, what: str, reason: Reason) -> None:
-        self.callers.add(caller)
-        self.asked.append((action, what))
-        if self._refuses(action, what):
-            raise PenstockError(reason, "Ask an administrator for access.")
-
-    def require_topic(self, caller: Caller, action: Action, topic: str) -> None:
-        self._ask(caller, action, f"topic {topic}", Reason.TOPIC_AUTHORIZATION_FAILED)
-
-    def require_group(self, caller: Caller, action: Action, group: str) -> None:
-        self._ask(caller, action, f"group {group}", Reason.GROUP_AUTHORIZATION_FAILED)
-
-    def require_cluster(self, caller: Caller, action: Action) -> None:
-        self._ask(caller, action, CLUSTER, Reason.CLUSTER_AUTHORIZATION_FAILED)
+def need(code: int, at: str | Callable[[int], str | None], *any_of: Asked) -> Need:
+    return Need(code, at, any_of)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A request, made for a version and with the id of the topic, and what must be asked for it."""
+    """A request, made for a version and with the id of the topic, and the rights that it needs."""
 
     request: Callable[[int, bytes], Any]
-    asked: tuple[Asked, ...]
-    told: bool = True
-    """Whether the answer says that it was refused; else it shows nothing."""
+    needs: tuple[Need, ...]
 
 
 def _named(version: int, topic_id: bytes, from_version: int, **fields: Any) -> dict[str, Any]:
@@ -180,36 +178,88 @@ def _find_coordinator(version: int, _id: bytes) -> FindCoordinatorRequest:
 
 CASES: dict[ApiKey, Case] = {
     ApiKey.PRODUCE: Case(
-        lambda version, topic_id: produce(topic_id if version >= 13 else "t", batch(b"v")), ((Action.WRITE, TOPIC),)
+        lambda version, topic_id: produce(topic_id if version >= 13 else "t", batch(b"v")),
+        (need(29, "responses.partition_responses", (Action.WRITE, TOPIC)),),
     ),
     ApiKey.FETCH: Case(
         lambda version, topic_id: fetch(topic_id if version >= 13 else "t", 0, session_epoch=-1),
-        ((Action.READ, TOPIC),),
+        (need(29, "responses.partitions", (Action.READ, TOPIC)),),
     ),
     ApiKey.LIST_OFFSETS: Case(
         lambda *_: ListOffsetsRequest(
             topics=[ListOffsetsRequestTopic("t", [ListOffsetsRequestPartition(partition_index=0, timestamp=-1)])]
         ),
-        ((Action.DESCRIBE, TOPIC),),
+        (need(29, "topics.partitions", (Action.DESCRIBE, TOPIC)),),
     ),
     ApiKey.METADATA: Case(
-        lambda *_: MetadataRequest(topics=[MetadataRequestTopic(name="t")]), ((Action.DESCRIBE, TOPIC),)
+        lambda *_: MetadataRequest(topics=[MetadataRequestTopic(name="t")]),
+        (need(29, "topics", (Action.DESCRIBE, TOPIC)),),
     ),
-    ApiKey.OFFSET_COMMIT: Case(_offset_commit, ((Action.READ, GROUP), (Action.READ, TOPIC))),
-    ApiKey.OFFSET_FETCH: Case(_offset_fetch, ((Action.DESCRIBE, GROUP), (Action.DESCRIBE, TOPIC))),
-    ApiKey.DESCRIBE_ACLS: Case(lambda *_: DescribeAclsRequest(), ((Action.DESCRIBE, CLUSTER),)),
+    ApiKey.OFFSET_COMMIT: Case(
+        _offset_commit,
+        (
+            need(30, "topics.partitions", (Action.READ, GROUP)),
+            need(29, "topics.partitions", (Action.READ, TOPIC)),
+        ),
+    ),
+    ApiKey.OFFSET_FETCH: Case(
+        _offset_fetch,
+        (
+            need(
+                30,
+                lambda version: "topics.partitions" if version < 2 else "" if version < 8 else "groups",
+                (Action.DESCRIBE, GROUP),
+            ),
+            need(
+                29,
+                lambda version: "topics.partitions" if version < 8 else "groups.topics.partitions",
+                (Action.DESCRIBE, TOPIC),
+            ),
+        ),
+    ),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: Case(
+        lambda *_: DescribeClientQuotasRequest(), (need(31, "", (Action.DESCRIBE_CONFIGS, CLUSTER)),)
+    ),
+    ApiKey.ALTER_CLIENT_QUOTAS: Case(
+        lambda *_: AlterClientQuotasRequest(
+            [
+                AlterClientQuotasRequestEntry(
+                    [AlterClientQuotasRequestEntity("user", "u")],
+                    [AlterClientQuotasRequestOp("producer_byte_rate", 1.0)],
+                )
+            ]
+        ),
+        (need(31, "entries", (Action.ALTER_CONFIGS, CLUSTER)),),
+    ),
+    ApiKey.DESCRIBE_ACLS: Case(
+        lambda *_: DescribeAclsRequest(1, None, 1, None, None, 1, 1), (need(31, "", (Action.DESCRIBE, CLUSTER)),)
+    ),
+    ApiKey.CREATE_ACLS: Case(
+        lambda *_: CreateAclsRequest([CreateAclsRequestCreation(2, "t", 3, "User:eve", "*", 3, 3)]),
+        (need(31, "results", (Action.ALTER, CLUSTER)),),
+    ),
+    ApiKey.DELETE_ACLS: Case(
+        lambda *_: DeleteAclsRequest([DeleteAclsRequestFilter(1, None, 1, None, None, 1, 1)]),
+        (need(31, "filter_results", (Action.ALTER, CLUSTER)),),
+    ),
     ApiKey.ALTER_REPLICA_LOG_DIRS: Case(
         lambda *_: AlterReplicaLogDirsRequest(
             [AlterReplicaLogDirsRequestDir("/elsewhere", [AlterReplicaLogDirsRequestTopic("t", [0])])]
         ),
-        ((Action.ALTER, CLUSTER),),
+        (need(31, "results.partitions", (Action.ALTER, CLUSTER)),),
     ),
-    ApiKey.DESCRIBE_QUORUM: Case(lambda *_: DescribeQuorumRequest(), ((Action.DESCRIBE, CLUSTER),)),
+    ApiKey.DESCRIBE_QUORUM: Case(lambda *_: DescribeQuorumRequest(), (need(31, "", (Action.DESCRIBE, CLUSTER)),)),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: Case(
-        lambda *_: ConsumerGroupHeartbeatRequest(group_id="g", member_id="m"), ((Action.READ, GROUP),)
+        lambda *_: ConsumerGroupHeartbeatRequest(group_id="g", member_id="m"),
+        (need(30, "", (Action.READ, GROUP)),),
     ),
-    ApiKey.LIST_CONFIG_RESOURCES: Case(lambda *_: ListConfigResourcesRequest(), ((Action.DESCRIBE, CLUSTER),)),
-    ApiKey.FIND_COORDINATOR: Case(_find_coordinator, ((Action.DESCRIBE, GROUP),)),
+    ApiKey.LIST_CONFIG_RESOURCES: Case(
+        lambda *_: ListConfigResourcesRequest(), (need(31, "", (Action.DESCRIBE_CONFIGS, CLUSTER)),)
+    ),
+    ApiKey.FIND_COORDINATOR: Case(
+        _find_coordinator,
+        (need(30, lambda version: "" if version < 4 else "coordinators", (Action.DESCRIBE, GROUP)),),
+    ),
     ApiKey.JOIN_GROUP: Case(
         lambda *_: JoinGroupRequest(
             group_id="g",
@@ -218,87 +268,125 @@ CASES: dict[ApiKey, Case] = {
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol("range", b"")],
         ),
-        ((Action.READ, GROUP),),
+        (need(30, "", (Action.READ, GROUP)),),
     ),
-    ApiKey.HEARTBEAT: Case(lambda *_: HeartbeatRequest("g", 1, "m"), ((Action.READ, GROUP),)),
-    ApiKey.LEAVE_GROUP: Case(_leave, ((Action.READ, GROUP),)),
+    ApiKey.HEARTBEAT: Case(lambda *_: HeartbeatRequest("g", 1, "m"), (need(30, "", (Action.READ, GROUP)),)),
+    ApiKey.LEAVE_GROUP: Case(_leave, (need(30, "", (Action.READ, GROUP)),)),
     ApiKey.SYNC_GROUP: Case(
         lambda *_: SyncGroupRequest(
             group_id="g", generation_id=1, member_id="m", assignments=[SyncGroupRequestAssignment("m", b"")]
         ),
-        ((Action.READ, GROUP),),
+        (need(30, "", (Action.READ, GROUP)),),
     ),
-    ApiKey.DESCRIBE_GROUPS: Case(lambda *_: DescribeGroupsRequest(["g"]), ((Action.DESCRIBE, GROUP),)),
+    ApiKey.DESCRIBE_GROUPS: Case(
+        lambda *_: DescribeGroupsRequest(["g"]), (need(30, "groups", (Action.DESCRIBE, GROUP)),)
+    ),
     ApiKey.LIST_GROUPS: Case(
-        lambda *_: ListGroupsRequest(), ((Action.DESCRIBE, CLUSTER), (Action.DESCRIBE, GROUP)), told=False
+        lambda *_: ListGroupsRequest(),
+        (need(30, lambda _: None, (Action.DESCRIBE, CLUSTER), (Action.DESCRIBE, GROUP)),),
     ),
-    ApiKey.CREATE_TOPICS: Case(lambda *_: create("new"), ((Action.CREATE, "topic new"),)),
-    ApiKey.DELETE_TOPICS: Case(_delete_topics, ((Action.DELETE, TOPIC),)),
+    ApiKey.CREATE_TOPICS: Case(
+        lambda *_: create("new"),
+        (need(29, "topics", (Action.CREATE, CLUSTER), (Action.CREATE, "topic new")),),
+    ),
+    ApiKey.DELETE_TOPICS: Case(
+        _delete_topics, (need(29, "responses", (Action.DELETE, CLUSTER), (Action.DELETE, TOPIC)),)
+    ),
     ApiKey.DELETE_RECORDS: Case(
         lambda *_: DeleteRecordsRequest(
             [DeleteRecordsRequestTopic("t", [DeleteRecordsRequestPartition(0, 1)])], timeout_ms=1000
         ),
-        ((Action.DELETE, TOPIC),),
+        (need(29, "topics.partitions", (Action.DELETE, TOPIC)),),
     ),
-    ApiKey.INIT_PRODUCER_ID: Case(lambda *_: InitProducerIdRequest(None, 1000), ((Action.WRITE, CLUSTER),)),
+    ApiKey.INIT_PRODUCER_ID: Case(
+        lambda *_: InitProducerIdRequest(None, 1000),
+        (need(31, "", (Action.IDEMPOTENT_WRITE, CLUSTER), (Action.WRITE, "any topic")),),
+    ),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: Case(
         lambda *_: OffsetForLeaderEpochRequest(
             topics=[OffsetForLeaderEpochRequestTopic("t", [OffsetForLeaderEpochRequestPartition(partition=0)])]
         ),
-        ((Action.DESCRIBE, TOPIC),),
+        (need(29, "topics.partitions", (Action.CLUSTER_ACTION, CLUSTER), (Action.DESCRIBE, TOPIC)),),
     ),
     ApiKey.DESCRIBE_CONFIGS: Case(
         lambda *_: DescribeConfigsRequest(
             [
                 DescribeConfigsRequestResource(TOPIC_RESOURCE, "t", None),
                 DescribeConfigsRequestResource(BROKER_RESOURCE, "7", None),
+                DescribeConfigsRequestResource(GROUP_RESOURCE, "g", None),
             ]
         ),
-        ((Action.DESCRIBE, TOPIC), (Action.DESCRIBE, CLUSTER)),
+        (
+            need(29, "results", (Action.DESCRIBE_CONFIGS, TOPIC)),
+            need(31, "results", (Action.DESCRIBE_CONFIGS, CLUSTER)),
+            need(30, "results", (Action.DESCRIBE_CONFIGS, GROUP)),
+        ),
     ),
     ApiKey.ALTER_CONFIGS: Case(
         lambda *_: AlterConfigsRequest(
-            [AlterConfigsRequestResource(TOPIC_RESOURCE, "t", [AlterConfigsRequestConfig("retention.ms", "1")])]
+            [
+                AlterConfigsRequestResource(TOPIC_RESOURCE, "t", [AlterConfigsRequestConfig("retention.ms", "1")]),
+                AlterConfigsRequestResource(BROKER_RESOURCE, "7", []),
+                AlterConfigsRequestResource(GROUP_RESOURCE, "g", []),
+            ]
         ),
-        ((Action.ALTER, TOPIC),),
+        (
+            need(29, "responses", (Action.ALTER_CONFIGS, TOPIC)),
+            need(31, "responses", (Action.ALTER_CONFIGS, CLUSTER)),
+            need(30, "responses", (Action.ALTER_CONFIGS, GROUP)),
+        ),
     ),
-    ApiKey.DESCRIBE_LOG_DIRS: Case(lambda *_: DescribeLogDirsRequest(None), ((Action.DESCRIBE, CLUSTER),)),
+    ApiKey.DESCRIBE_LOG_DIRS: Case(
+        lambda *_: DescribeLogDirsRequest(None),
+        (need(31, lambda version: None if version < 3 else "", (Action.DESCRIBE, CLUSTER)),),
+    ),
     ApiKey.CREATE_PARTITIONS: Case(
         lambda *_: CreatePartitionsRequest([CreatePartitionsRequestTopic("t", 9, None)], timeout_ms=1000),
-        ((Action.ALTER, TOPIC),),
+        (need(29, "results", (Action.ALTER, TOPIC)),),
     ),
-    ApiKey.DELETE_GROUPS: Case(lambda *_: DeleteGroupsRequest(["g"]), ((Action.DELETE, GROUP),)),
+    ApiKey.DELETE_GROUPS: Case(lambda *_: DeleteGroupsRequest(["g"]), (need(30, "results", (Action.DELETE, GROUP)),)),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: Case(
         lambda *_: IncrementalAlterConfigsRequest(
             [
                 IncrementalAlterConfigsRequestResource(
                     TOPIC_RESOURCE, "t", [IncrementalAlterConfigsRequestConfig("retention.ms", 0, "1")]
-                )
+                ),
+                IncrementalAlterConfigsRequestResource(BROKER_RESOURCE, "7", []),
+                IncrementalAlterConfigsRequestResource(GROUP_RESOURCE, "g", []),
             ]
         ),
-        ((Action.ALTER, TOPIC),),
+        (
+            need(29, "responses", (Action.ALTER_CONFIGS, TOPIC)),
+            need(31, "responses", (Action.ALTER_CONFIGS, CLUSTER)),
+            need(30, "responses", (Action.ALTER_CONFIGS, GROUP)),
+        ),
     ),
     ApiKey.OFFSET_DELETE: Case(
         lambda *_: OffsetDeleteRequest("g", [OffsetDeleteRequestTopic("t", [OffsetDeleteRequestPartition(0)])]),
-        ((Action.DELETE, GROUP), (Action.READ, TOPIC)),
+        (need(30, "", (Action.DELETE, GROUP)), need(29, "topics.partitions", (Action.READ, TOPIC))),
     ),
     ApiKey.ELECT_LEADERS: Case(
         lambda *_: ElectLeadersRequest(topic_partitions=[ElectLeadersRequestTopicPartitions("t", [0])]),
-        ((Action.ALTER, CLUSTER),),
+        (
+            need(
+                31,
+                lambda version: "" if version else "replica_election_results.partition_result",
+                (Action.ALTER, CLUSTER),
+            ),
+        ),
     ),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: Case(
         lambda *_: AlterPartitionReassignmentsRequest(
             topics=[AlterPartitionReassignmentsRequestTopic("t", [AlterPartitionReassignmentsRequestPartition(0, [7])])]
         ),
-        ((Action.ALTER, CLUSTER),),
+        (need(31, "", (Action.ALTER, CLUSTER)),),
     ),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: Case(
-        lambda *_: ListPartitionReassignmentsRequest(topics=None), ((Action.DESCRIBE, CLUSTER),)
+        lambda *_: ListPartitionReassignmentsRequest(topics=None), (need(31, "", (Action.DESCRIBE, CLUSTER)),)
     ),
-    ApiKey.DESCRIBE_CLUSTER: Case(lambda *_: DescribeClusterRequest(), ((Action.DESCRIBE, CLUSTER),)),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: Case(
         lambda *_: DescribeTopicPartitionsRequest([DescribeTopicPartitionsRequestTopic("t")], 10, None),
-        ((Action.DESCRIBE, TOPIC),),
+        (need(29, "topics", (Action.DESCRIBE, TOPIC)),),
     ),
 }
 
@@ -310,6 +398,13 @@ EACH = [
     for key in CASES
     for version in range(FIRST_SERVED.get(key, API[key].min_version), API[key].max_version + 1)
 ]
+
+CHOICES = [
+    pytest.param(*each.values, choice, id=f"{each.id}-{choice}")
+    for each in EACH
+    for choice in range(max(len(need.any_of) for need in CASES[each.values[0]].needs))
+]
+"""Where one of several rights is enough, each of them."""
 
 
 @pytest_asyncio.fixture
@@ -337,18 +432,33 @@ def snapshot(node: WireNode) -> object:
     )
 
 
-def codes(answer: Any) -> Iterator[int]:
-    """Every error code in an answer."""
+def placed(answer: Any, way: str = "") -> Iterator[tuple[str, int]]:
+    """Every error code in an answer, with the fields on the way to it."""
     for name in answer.__struct_fields__:
         value = getattr(answer, name)
+        below = f"{way}.{name}" if way else name
         if name == "error_code":
-            yield value
+            yield way, value
         elif isinstance(value, msgspec.Struct):
-            yield from codes(value)
+            yield from placed(value, below)
         elif isinstance(value, list):
             for item in value:
                 if isinstance(item, msgspec.Struct):
-                    yield from codes(item)
+                    yield from placed(item, below)
+
+
+def codes(answer: Any) -> set[int]:
+    return {code for _, code in placed(answer)}
+
+
+def refusals(answer: Any) -> set[tuple[str, int]]:
+    """The places where rights are missing."""
+    return {(way, code) for way, code in placed(answer) if code in AUTHORIZATION_CODES}
+
+
+async def ask(node: WireNode, key: ApiKey, version: int) -> Any:
+    topic_id = node.broker.topics.require("t").topic_id.bytes
+    return await (await node.connect()).ask(key, CASES[key].request(version, topic_id), version)
 
 
 def test_every_served_api_has_a_case() -> None:
@@ -357,44 +467,41 @@ def test_every_served_api_has_a_case() -> None:
 
 @pytest.mark.parametrize(("key", "version"), EACH)
 async def test_who_may_nothing_changes_nothing_and_is_told(node: WireNode, key: ApiKey, version: int) -> None:
-    case = CASES[key]
-    topic_id = node.broker.topics.require("t").topic_id.bytes
-    guard = node.broker.access = Guard(lambda _action, _what: True)
+    needs = CASES[key].needs
+    guard = node.broker.access = Guard()
     before = snapshot(node)
-    client = await node.connect()
-    answer = await client.ask(key, case.request(version, topic_id), version)
-    assert guard.asked[0] in case.asked
-    assert {caller.gateway for caller in guard.callers} == {Gateway.KAFKA}
-    assert {caller.client for caller in guard.callers} == {"127.0.0.1"}
-    refusals = {
-        CODES[Reason.TOPIC_AUTHORIZATION_FAILED],
-        CODES[Reason.GROUP_AUTHORIZATION_FAILED],
-        CODES[Reason.CLUSTER_AUTHORIZATION_FAILED],
-    }
-    told = set(codes(answer)) & refusals
-    # The oldest versions of DescribeLogDirs have no place to say it: they show nothing.
-    assert bool(told) == (case.told and not (key is ApiKey.DESCRIBE_LOG_DIRS and version < 3))
+    answer = await ask(node, key, version)
+    assert guard.asked[0] in {asked for each in needs for asked in each.any_of}
+    assert {(caller.gateway, caller.client) for caller in guard.callers} == {(Gateway.KAFKA, "127.0.0.1")}
+    # The right that is asked for first may hide the others.
+    assert refusals(answer) <= {(each.place(version), each.code) for each in needs}
+    assert bool(refusals(answer)) == (needs[0].place(version) is not None)
     assert snapshot(node) == before
 
 
 @pytest.mark.parametrize(("key", "version"), EACH)
-async def test_each_question_can_refuse_alone(node: WireNode, key: ApiKey, version: int) -> None:
-    case = CASES[key]
-    topic_id = node.broker.topics.require("t").topic_id.bytes
-    client = await node.connect()
-    for question in case.asked if case.told else ():
-        guard = node.broker.access = Guard(lambda action, what, refused=question: (action, what) == refused)
+async def test_each_right_that_is_missing_is_told_in_its_place(node: WireNode, key: ApiKey, version: int) -> None:
+    for missing in CASES[key].needs:
+        guard = node.broker.access = all_but(*missing.any_of)
         before = snapshot(node)
-        answer = await client.ask(key, case.request(version, topic_id), version)
-        assert question in guard.asked
-        if case.told and not (key is ApiKey.DESCRIBE_LOG_DIRS and version < 3):
-            assert set(codes(answer)) & {29, 30, 31}
-        assert snapshot(node) == before
+        answer = await ask(node, key, version)
+        assert set(missing.any_of) <= set(guard.asked)
+        place = missing.place(version)
+        assert refusals(answer) == (set() if place is None else {(place, missing.code)})
+        if len(CASES[key].needs) == 1:
+            assert snapshot(node) == before
+
+
+@pytest.mark.parametrize(("key", "version", "choice"), CHOICES)
+async def test_no_other_right_is_needed(node: WireNode, key: ApiKey, version: int, choice: int) -> None:
+    needs = CASES[key].needs
+    node.broker.access = only(*(each.any_of[choice] for each in needs))
+    assert refusals(await ask(node, key, version)) == set()
 
 
 @pytest.mark.parametrize("version", [0, 4])
 async def test_the_versions_are_told_to_everybody(node: WireNode, version: int) -> None:
-    node.broker.access = Guard(lambda _action, _what: True)
+    node.broker.access = Guard()
     answer = await (await node.connect()).ask(ApiKey.API_VERSIONS, ApiVersionsRequest("raw", "1"), version)
     assert answer.error_code == 0
     assert {api.api_key for api in answer.api_keys} == {int(key) for key in HANDLERS}
@@ -405,11 +512,11 @@ async def test_a_lane_that_knows_the_request_asks_once_access_is_restricted(node
     for _ in range(3):
         assert not any(codes(await client.ask(ApiKey.PRODUCE, produce("t", batch(b"v")), 9)))
         assert not any(codes(await client.ask(ApiKey.FETCH, fetch("t", 0, session_epoch=-1), 11)))
-    node.broker.access = Guard(lambda _action, _what: True)
+    node.broker.access = Guard()
     end = node.broker.partition("t", 0).log.next_offset
-    assert set(codes(await client.ask(ApiKey.PRODUCE, produce("t", batch(b"v")), 9))) == {29}
+    assert (codes(await client.ask(ApiKey.PRODUCE, produce("t", batch(b"v")), 9))) == {29}
     answer = await client.ask(ApiKey.FETCH, fetch("t", 0, session_epoch=-1), 11)
-    assert set(codes(answer)) == {0, 29}
+    assert (codes(answer)) == {0, 29}
     assert not answer.responses[0].partitions[0].records
     assert node.broker.partition("t", 0).log.next_offset == end
 
@@ -429,7 +536,7 @@ async def test_the_brokers_configs_are_the_clusters(node: WireNode) -> None:
     node.broker.access = Guard(lambda _action, what: what == CLUSTER)
     client = await node.connect()
     request = AlterConfigsRequest([AlterConfigsRequestResource(BROKER_RESOURCE, "7", [])])
-    assert set(codes(await client.ask(ApiKey.ALTER_CONFIGS, request, 2))) == {31}
+    assert (codes(await client.ask(ApiKey.ALTER_CONFIGS, request, 2))) == {31}
 
 
 async def test_a_topic_is_not_made_on_demand_for_who_may_not_create(node: WireNode) -> None:
@@ -444,12 +551,12 @@ async def test_the_operations_told_are_those_allowed(node: WireNode) -> None:
     node.broker.access = Guard(lambda action, _what: action is not Action.DESCRIBE)
     request = MetadataRequest(topics=[MetadataRequestTopic(name="t")], include_topic_authorized_operations=True)
     [topic] = (await (await node.connect()).ask(ApiKey.METADATA, request, 12)).topics
-    describe, describe_configs = 8, 10
-    assert topic.topic_authorized_operations == 1 << describe | 1 << describe_configs
+    describe = 8
+    assert topic.topic_authorized_operations == 1 << describe
 
 
 async def test_a_refusal_comes_before_mistakes_in_the_request(node: WireNode) -> None:
-    node.broker.access = Guard(lambda _action, _what: True)
+    node.broker.access = Guard()
     client = await node.connect()
     twice = create("new")
     twice.topics *= 2
@@ -468,4 +575,141 @@ async def test_a_refusal_comes_before_mistakes_in_the_request(node: WireNode) ->
             31,
         ),
     ):
-        assert set(codes(await client.ask(key, request, version))) - {0} == {code}, key
+        assert (codes(await client.ask(key, request, version))) - {0} == {code}, key
+
+
+# Where the answer is more than an error code.
+
+
+async def test_the_configs_of_a_new_topic_are_for_who_may_describe_configs(node: WireNode) -> None:
+    node.broker.access = only((Action.CREATE, "topic new"))
+    client = await node.connect()
+    for version in (5, 7):
+        await node.broker.topics.delete("new") if "new" in node.broker.topics else None
+        [topic] = (await client.ask(ApiKey.CREATE_TOPICS, create("new"), version)).topics
+        assert (topic.error_code, topic.topic_config_error_code, topic.configs) == (0, 29, None)
+        assert (topic.num_partitions, topic.replication_factor) == (-1, -1)
+    node.broker.access = only((Action.CREATE, CLUSTER), (Action.DESCRIBE_CONFIGS, "topic newer"))
+    [topic] = (await client.ask(ApiKey.CREATE_TOPICS, create("newer"), 7)).topics
+    assert topic.topic_config_error_code == 0
+    assert topic.configs
+
+
+async def test_who_deletes_by_id_is_told_the_name_of_what_it_may_describe(node: WireNode) -> None:
+    topic_id = node.broker.topics.require("t").topic_id.bytes
+    client = await node.connect()
+    for allowed, name in (((), None), (((Action.DESCRIBE, TOPIC),), "t")):
+        node.broker.access = only(*allowed)
+        [refused] = (await client.ask(ApiKey.DELETE_TOPICS, _delete_topics(6, topic_id), 6)).responses
+        assert (refused.error_code, refused.name, refused.topic_id) == (29, name, topic_id)
+        assert name is not None or "topic t" not in refused.error_message
+
+
+async def test_who_uses_ids_is_not_told_names(node: WireNode) -> None:
+    node.broker.access = Guard()
+    topic_id = node.broker.topics.require("t").topic_id.bytes
+    client = await node.connect()
+    [topic] = (await client.ask(ApiKey.PRODUCE, produce(topic_id, batch(b"v")), 13)).responses
+    assert "topic t" not in topic.partition_responses[0].error_message
+    request = MetadataRequest(topics=[MetadataRequestTopic(topic_id=topic_id, name=None)])
+    [topic] = (await client.ask(ApiKey.METADATA, request, 12)).topics
+    assert (topic.error_code, topic.name, topic.topic_id) == (29, None, topic_id)
+    [topic] = (await client.ask(ApiKey.METADATA, MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12)).topics
+    assert (topic.error_code, topic.name, topic.topic_id) == (29, "t", bytes(16))
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+async def test_the_cluster_is_described_to_everybody_but_not_its_operations(node: WireNode, version: int) -> None:
+    client = await node.connect()
+    request = DescribeClusterRequest(include_cluster_authorized_operations=True)
+    for guard, operations in (
+        (Guard(), 0),
+        (all_but((Action.DESCRIBE, CLUSTER)), 0),
+        (only((Action.DESCRIBE, CLUSTER), (Action.IDEMPOTENT_WRITE, CLUSTER)), 1 << 8 | 1 << 12),
+        (all_but(), sum(1 << number for number in (5, 7, 8, 9, 10, 11, 12))),
+    ):
+        node.broker.access = guard
+        answer = await client.ask(ApiKey.DESCRIBE_CLUSTER, request, version)
+        assert (answer.error_code, answer.cluster_id) == (0, "penstock-test")
+        assert [broker.broker_id for broker in answer.brokers] == [7]
+        assert answer.cluster_authorized_operations == operations
+        metadata = MetadataRequest(topics=[], include_cluster_authorized_operations=True)
+        asked = await client.ask(ApiKey.METADATA, metadata, 9)
+        assert asked.cluster_authorized_operations == operations
+
+
+@pytest.mark.parametrize("version", range(API[ApiKey.FIND_COORDINATOR].min_version + 1, 7))
+async def test_coordinators_of_transactions_and_share_groups_need_their_own_rights(
+    node: WireNode, version: int
+) -> None:
+    client = await node.connect()
+    unsupported = 53 if version < 4 else 35
+    for key_type, asked, refused, allowed in (
+        (1, (Action.DESCRIBE, "transactional id x"), 53, unsupported),
+        (2, (Action.CLUSTER_ACTION, CLUSTER), 31, 42),
+    ):
+        request = (
+            FindCoordinatorRequest(key="x", key_type=key_type)
+            if version < 4
+            else FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"])
+        )
+        for guard, code in ((all_but(asked), refused), (only(asked), allowed)):
+            node.broker.access = guard
+            answer = await client.ask(ApiKey.FIND_COORDINATOR, request, version)
+            assert guard.asked == [asked]
+            assert codes(answer) - {0} == {code}
+
+
+async def test_transactional_ids_are_authorised_before_they_are_refused(node: WireNode) -> None:
+    client = await node.connect()
+    request = produce("t", batch(b"v"))
+    request.transactional_id = "x"
+    for key, asked, version in (
+        (ApiKey.INIT_PRODUCER_ID, InitProducerIdRequest("x", 1000), 4),
+        (ApiKey.PRODUCE, request, 9),
+    ):
+        guard = node.broker.access = Guard()
+        answer = await client.ask(key, asked, version)
+        assert guard.asked == [(Action.WRITE, "transactional id x")]
+        assert codes(answer) - {0} == {53}
+
+
+# The fast lanes.
+
+
+async def test_lanes_serve_while_access_is_on_and_stop_when_it_changes(
+    node: WireNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard = node.broker.access = all_but()
+    client = await node.connect()
+
+    async def both() -> set[int]:
+        produced = await client.ask(ApiKey.PRODUCE, produce("t", batch(b"v")), 9)
+        fetched = await client.ask(ApiKey.FETCH, fetch("t", 0, session_epoch=-1), 11)
+        return (codes(produced) | codes(fetched)) - {0}
+
+    assert await both() == set()
+    asked = len(guard.asked)
+    for _ in range(3):
+        assert await both() == set()
+    assert len(guard.asked) == asked
+    monkeypatch.setattr(guard, "_refuses", lambda _action, _what: True)
+    guard.forget()
+    end = node.broker.partition("t", 0).log.next_offset
+    assert await both() == {29}
+    assert await both() == {29}
+    assert node.broker.partition("t", 0).log.next_offset == end
+
+
+async def test_a_lane_forgets_what_another_caller_of_the_connection_could_do(node: WireNode) -> None:
+    node.broker.access = all_but()
+    client = await node.connect()
+    for _ in range(2):
+        await client.ask(ApiKey.PRODUCE, produce("t", batch(b"v")), 9)
+        await client.ask(ApiKey.FETCH, fetch("t", 0, session_epoch=-1), 11)
+    [connection] = node.gateway._connections
+    access = node.broker.access
+    connection.caller = connection.caller._replace(principal=Principal("User:other"))
+    access._refuses = lambda _action, _what: True
+    assert codes(await client.ask(ApiKey.PRODUCE, produce("t", batch(b"v")), 9)) == {29}
+    assert 29 in codes(await client.ask(ApiKey.FETCH, fetch("t", 0, session_epoch=-1), 11))

@@ -18,11 +18,12 @@ from penstock.gateways.http.server.routing import ApiCalls, ApiRoute, CallDoc, C
 CALLS: Final = ApiCalls("Node")
 _POLICY: Final = (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'")
 _REVALIDATE: Final = (b"cache-control", b"no-cache")
-_PAGE: Final = "/docs"
+PAGE: Final = "/docs"
+"""Other sites may link to it, because it only shows what can be called."""
 _FILES: Final = {
     path: Answer(200, (files(__package__) / "static" / name).read_bytes(), content_type, (_POLICY, _REVALIDATE))
     for path, name, content_type in (
-        (_PAGE, "docs.html", HTML),
+        (PAGE, "docs.html", HTML),
         ("/docs/docs.css", "docs.css", b"text/css; charset=utf-8"),
         ("/docs/docs.js", "docs.js", b"text/javascript; charset=utf-8"),
     )
@@ -48,7 +49,7 @@ async def _document(call: HttpCall) -> Answer:
     return Answer(200, call.gateway.openapi, JSON, (_REVALIDATE,))
 
 
-@CALLS.get(_PAGE, CallDoc("The interactive page of this API", {200: Content("text/html; charset=utf-8")}))
+@CALLS.get(PAGE, CallDoc("The interactive page of this API", {200: Content("text/html; charset=utf-8")}))
 async def _file(call: HttpCall) -> Answer:
     return _FILES[call.path]
 
@@ -57,5 +58,5 @@ async def _other_file(request: Request) -> Response:
     return RawAnswer(_FILES[request.url.path], request.scope["penstock.request_id"])
 
 
-OTHER_FILES: Final = [Route(path, _other_file) for path in _FILES if path != _PAGE]
+OTHER_FILES: Final = [Route(path, _other_file) for path in _FILES if path != PAGE]
 """The routes of the other files of the page, which are not in the document."""

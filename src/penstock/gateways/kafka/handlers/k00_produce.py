@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from penstock.core.broker import Broker
-from penstock.core.operations.rights import authorise_lane
+from penstock.core.operations.rights import authorise_lane, authorise_lane_by_id
 from penstock.core.partitions.partition import Done, Partition
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka import answers
@@ -24,6 +24,7 @@ from penstock.gateways.kafka.nodes import current_leader
 from penstock.limits import DECOMPRESSED_RATIO_MAX
 from penstock.meters import Flow
 from penstock.operations.operation import Action
+from penstock.operations.transactions import WriteInTransactions
 from penstock.records.batch import Compression, read_header, read_produced
 from penstock.records.builder import recompress
 from penstock.transport.listener import Listener
@@ -62,7 +63,7 @@ def partition_of(context: RequestContext, topic: ProduceRequestTopic, index: int
         partition = context.broker.partition(topic.name, index)
     else:
         partition = context.broker.partition_by_id(topic.topic_id, index)
-        authorise_lane(context.broker, context.caller, Action.WRITE, partition.topic.name)
+        authorise_lane_by_id(context.broker, context.caller, Action.WRITE, partition.topic.name)
     if partition.topic.internal and not partition.is_staging:
         raise PenstockError(
             Reason.INVALID_TOPIC, f"{partition.topic.name} is an internal topic. Produce to another topic"
@@ -187,8 +188,10 @@ class _Produce:
                 Reason.UNSUPPORTED_VERSION, "This broker requires Produce version 3 or newer. Update the client"
             )
         if self._request.transactional_id is not None:
-            text = "Transactions are not supported. Produce without transactional.id"
-            return PenstockError(Reason.TRANSACTIONS_NOT_SUPPORTED, text)
+            try:
+                self._context.answer(WriteInTransactions(self._request.transactional_id))
+            except PenstockError as error:
+                return error
         if self._request.acks not in (-1, 0, 1):
             return PenstockError(Reason.INVALID_REQUIRED_ACKS)
         return None

@@ -16,6 +16,7 @@ from penstock.gateways.kafka.nodes import coordinator_of
 from penstock.gateways.kafka.portions import respond
 from penstock.limits import FIND_COORDINATOR_KEYS_MAX
 from penstock.operations.groups import FindCoordinator
+from penstock.operations.transactions import FindShareCoordinator, FindTransactionCoordinator
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.find_coordinator_generated import (
     FindCoordinatorRequest,
@@ -25,6 +26,7 @@ from penstock.wire.kafka.find_coordinator_generated import (
 
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
+_SHARE: Final = 2
 _NO_NODE: Final = -1
 _MANY_FROM: Final = 4
 
@@ -59,8 +61,7 @@ def handle(
 
 def _find(key: str, key_type: int, context: RequestContext) -> FindCoordinatorResponseCoordinator:
     try:
-        _check(key_type, context)
-        node = coordinator_of(context, context.answer(FindCoordinator(key)))
+        node = coordinator_of(context, _coordinator(key, key_type, context))
     except PenstockError as error:
         return _refused(key, error, context)
     host, port = node.address
@@ -73,14 +74,19 @@ def _refused(key: str, error: PenstockError, context: RequestContext) -> FindCoo
     )
 
 
-def _check(key_type: int, context: RequestContext) -> None:
+def _coordinator(key: str, key_type: int, context: RequestContext) -> int:
+    if key_type == _GROUP:
+        return context.answer(FindCoordinator(key))
     if key_type == _TRANSACTION:
-        raise PenstockError(
-            Reason.TRANSACTIONS_NOT_SUPPORTED if context.version < _MANY_FROM else Reason.UNSUPPORTED_VERSION,
-            "This broker does not support transactions. Produce without transactional.id; idempotence works without it.",
-        )
-    if key_type != _GROUP:
-        raise PenstockError(
-            Reason.INVALID_REQUEST,
-            f"This broker has no coordinators of type {key_type}; use type 0 (group).",
-        )
+        try:
+            return context.answer(FindTransactionCoordinator(key))
+        except PenstockError as error:
+            if error.reason is Reason.TRANSACTIONS_NOT_SUPPORTED and context.version >= _MANY_FROM:
+                raise PenstockError(Reason.UNSUPPORTED_VERSION, error.text) from None
+            raise
+    if key_type == _SHARE:
+        return context.answer(FindShareCoordinator(key))
+    raise PenstockError(
+        Reason.INVALID_REQUEST,
+        f"This broker has no coordinators of type {key_type}; use type 0 (group).",
+    )

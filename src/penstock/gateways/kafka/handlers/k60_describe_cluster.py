@@ -1,16 +1,16 @@
 """DescribeCluster (API key 60): the brokers. Version 1 can request controllers instead, 2 fenced brokers as well.
 
+Every client may ask; the operations on the cluster are only shown to those that may describe it.
+
 It lists the brokers that are up: those registered with the cluster, and this one. No fenced brokers are known, so none are listed.
 """
 
 from typing import Final
 
-from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import OPERATIONS_NOT_REQUESTED, RequestContext
 from penstock.gateways.kafka.errors import MISMATCHED_ENDPOINT_TYPE
 from penstock.gateways.kafka.handlers import handles
 from penstock.gateways.kafka.nodes import controller_of, nodes_of
-from penstock.operations.cluster import ReadClusterId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_cluster_generated import (
     DescribeClusterRequest,
@@ -30,12 +30,8 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> Describe
             error_message="This is the address of a broker, not of a controller. Use endpoint type 1.",
             endpoint_type=_BROKERS,
         )
-    try:
-        cluster_id = context.answer(ReadClusterId())
-    except PenstockError as error:
-        return DescribeClusterResponse(error_code=context.code(error), error_message=error.text)
     return DescribeClusterResponse(
-        cluster_id=cluster_id,
+        cluster_id=context.broker.cluster_id,
         controller_id=controller_of(context),
         brokers=[
             DescribeClusterResponseBroker(node.node_id, node.address.host, node.address.port, node.rack)

@@ -3,7 +3,7 @@
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers import handles
-from penstock.operations.cluster import DescribeAcls, DescribeQuorum
+from penstock.operations.cluster import DescribeQuorum
 from penstock.operations.groups import ConsumerGroupHeartbeat
 from penstock.operations.operation import Operation
 from penstock.wire.kafka.apis import ApiKey
@@ -11,15 +11,7 @@ from penstock.wire.kafka.consumer_group_heartbeat_generated import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from penstock.wire.kafka.describe_acls_generated import DescribeAclsRequest, DescribeAclsResponse
 from penstock.wire.kafka.describe_quorum_generated import DescribeQuorumRequest, DescribeQuorumResponse
-
-
-@handles(ApiKey.DESCRIBE_ACLS, versions=(1, 3))
-def describe_acls(_request: DescribeAclsRequest, context: RequestContext) -> DescribeAclsResponse:
-    """Refused as by a Kafka broker without an authorizer. Version 2 is flexible."""
-    code, text = _refused(DescribeAcls(), context)
-    return DescribeAclsResponse(error_code=code, error_message=text)
 
 
 @handles(ApiKey.DESCRIBE_QUORUM, versions=(0, 2))

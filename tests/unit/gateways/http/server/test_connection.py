@@ -73,7 +73,7 @@ async def test_a_head_without_an_end_is_refused(tmp_path: Path, begin: bytes) ->
         await raw.close()
 
 
-@pytest.mark.parametrize("noise", [b"\x16\x03\x01\x00\x05hello\r\n\r\n", b"GET\r\n\r\n", b"POST / HTTP/9.9\r\n\r\n"])
+@pytest.mark.parametrize("noise", [b"\x17\x03\x01\x00\x05hello\r\n\r\n", b"GET\r\n\r\n", b"POST / HTTP/9.9\r\n\r\n"])
 async def test_noise_is_refused_in_json_and_disturbs_nobody(node: HttpNode, noise: bytes) -> None:
     raw = await node.connect()
     answer = await raw.ask(noise)
@@ -121,13 +121,15 @@ async def test_a_body_that_is_too_large_is_refused_before_it_is_read(tmp_path: P
         await node.create("orders", 1)
         text = "The body is larger than 1000 bytes. Send it in smaller parts."
         raw = await node.connect()
-        answer = await raw.ask(b"POST /topics HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n")
+        answer = await raw.ask(b"POST /topics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1001\r\n\r\n")
         assert (status_of(answer), json.loads(body_of(answer))) == (413, {"error": text})
         assert await raw.rest() == b""
         await raw.close()
         raw = await node.connect()
         chunk = b"3e8\r\n" + b"x" * 1000 + b"\r\n"
-        await raw.send(b"POST /topics HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk + chunk)
+        await raw.send(
+            b"POST /topics HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk + chunk
+        )
         answer = await raw.answer()
         assert (status_of(answer), json.loads(body_of(answer))) == (413, {"error": text})
         await raw.close()
@@ -264,9 +266,9 @@ async def test_a_stream_ends_with_its_client_though_other_requests_wait_behind_i
     await node.create("orders", 1)
     raw = await node.connect()
     await raw.send(request("GET", path) + HEALTH * 3)
-    await becomes(lambda: node.http.on_stop)
+    await becomes(lambda: node.http.streams)
     await raw.close()
-    await becomes(lambda: not node.http.on_stop)
+    await becomes(lambda: not node.http.streams)
 
 
 @pytest.mark.parametrize("path", STREAMS)
@@ -285,7 +287,7 @@ async def test_a_client_that_leaves_is_noticed_though_its_next_request_came_whil
 
     def noticed() -> bool:
         node.http.look_after()
-        return not node.http.on_stop
+        return not node.http.streams
 
     await becomes(noticed)
     await until(node, 0)
@@ -302,7 +304,7 @@ async def test_more_requests_than_anybody_waits_for_behind_a_stream_end_it(node:
 
     def ended() -> bool:
         node.http.look_after()
-        return not node.http.on_stop
+        return not node.http.streams
 
     await becomes(ended)
     await raw.close()
@@ -318,7 +320,7 @@ async def test_a_head_request_begins_no_stream(node: HttpNode, path: str) -> Non
     assert status_of(head) == 200
     assert b"ndjson" in head or b"event-stream" in head
     assert json.loads(body_of(await raw.answer())) == {"status": "healthy"}
-    assert not node.http.on_stop
+    assert not node.http.streams
     await raw.close()
 
 

@@ -7,9 +7,8 @@ import pytest_asyncio
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from penstock.core.security.access import Access, Caller
-from penstock.errors import PenstockError, Reason
 from penstock.operations.operation import Action
+from tests.support.access import Guard
 from tests.support.http_node import HttpNode
 
 
@@ -46,14 +45,8 @@ async def test_a_scraper_that_asks_for_openmetrics_gets_it(node: HttpNode) -> No
 
 
 async def test_numbers_are_for_those_who_may_describe_the_cluster(node: HttpNode) -> None:
-    class Guard(Access):
-        allows_all = False
-
-        def require_cluster(self, caller: Caller, action: Action) -> None:
-            assert action is Action.DESCRIBE
-            raise PenstockError(Reason.CLUSTER_AUTHORIZATION_FAILED, "Ask an administrator for access.")
-
-    node.broker.access = Guard()
+    access = node.broker.access = Guard()
     answer = await node.client.get("/metrics")
     assert answer.status_code == 403
-    assert answer.json() == {"error": "Ask an administrator for access."}
+    assert "has no right to describe the cluster" in answer.json()["error"]
+    assert access.asked == [(Action.DESCRIBE, "cluster")]

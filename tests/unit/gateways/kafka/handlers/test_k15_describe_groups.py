@@ -30,7 +30,7 @@ async def test_groups_are_described_in_every_version(node: KafkaNode, version: i
         assert unknown.error_code == 0
 
 
-@pytest.mark.parametrize(("asked", "told"), [(False, -(2**31)), (True, 0b1_0100_1000)])
+@pytest.mark.parametrize(("asked", "told"), [(False, -(2**31)), (True, 0b1101_0100_1000)])
 async def test_the_allowed_operations_are_told_to_who_asks(node: KafkaNode, asked: bool, told: int) -> None:
     await stable(node)
     (group,) = (await node.ask(KEY, DescribeGroupsRequest(["g"], asked), 6)).groups

@@ -5,7 +5,6 @@ import pytest
 import pytest_asyncio
 
 from penstock.core.cluster.reassignment import ElectionKind, Reassignments
-from penstock.core.security.access import Access
 from penstock.errors import PenstockError, Reason
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.elect_leaders_generated import (
@@ -13,6 +12,7 @@ from penstock.wire.kafka.elect_leaders_generated import (
     ElectLeadersRequestTopicPartitions,
     ElectLeadersResponse,
 )
+from tests.support.access import Guard
 from tests.support.kafka_cluster import OTHER, THIRD, ClusterNode
 from tests.support.kafka_node import NODE, KafkaNode, reason_of, versions
 
@@ -108,16 +108,9 @@ async def test_a_broker_that_is_alone_leads_already(node: KafkaNode, version: in
     assert reasons(await node.ask(KEY, ElectLeadersRequest(PREFERRED, None), version)) == {}
 
 
-class NobodyMay(Access):
-    allows_all = False
-
-    def require_cluster(self, *_: object) -> None:
-        raise PenstockError(Reason.CLUSTER_AUTHORIZATION_FAILED)
-
-
 @pytest.mark.parametrize("version", versions(KEY))
 async def test_who_may_not_is_told_so_in_every_version(node: KafkaNode, version: int) -> None:
-    node.broker.access = NobodyMay()
+    node.broker.access = Guard()
     answer = await node.ask(KEY, asked(0), version)
     if version == 0:
         assert reasons(answer) == {("t", 0): Reason.CLUSTER_AUTHORIZATION_FAILED}
