@@ -7,7 +7,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import uvloop
@@ -32,7 +32,7 @@ class Echo(asyncio.Protocol):
         self._house = house
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport: Any = transport
+        self.transport = cast(asyncio.Transport, transport)
         self.arrival.on_crowded = self.transport.abort
         self._house.connections.append(self)
 
