@@ -95,7 +95,10 @@ class Reason(Enum):
     AUTHENTICATION_REQUIRED = "authentication is required"
     AUTHENTICATION_FAILED = "authentication failed"
     UNKNOWN_USER = "unknown user"
+    UNKNOWN_ROLE = "unknown role"
     USER_ALREADY_EXISTS = "the user already exists"
+    UNKNOWN_API_KEY = "unknown API key"
+    QUOTA_EXCEEDED = "over the quota"
 
     # Failures outside the request.
     STORAGE_ERROR = "storage error"
@@ -140,3 +143,14 @@ class BacklogFull(PenstockError):
         super().__init__(Reason.BACKLOG_FULL, text)
         self.bound: Final = bound
         self.retry_after_ms: Final = RETRY_AFTER_MS
+
+
+class QuotaExceeded(PenstockError):
+    """The refusal of a caller that is over a quota of its user, client id or address."""
+
+    def __init__(self, quota: str, retry_after_ms: int) -> None:
+        super().__init__(
+            Reason.QUOTA_EXCEEDED,
+            f"The quota {quota} is exceeded; try again in {retry_after_ms} ms, or ask an administrator for more",
+        )
+        self.retry_after_ms: Final = retry_after_ms

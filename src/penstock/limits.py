@@ -163,17 +163,83 @@ SINK_STAGED_MAX = 100_000
 SINK_WAITING_MAX = 4
 """Commits of one sink that wait for the running one: there is one driver, and perhaps a few old ones that were replaced."""
 
+USERS_MAX = 10_000
+"""All users are in memory on every node, less than a kilobyte each."""
+USER_NAME_CHARS_MAX = 128
+PASSWORD_CHARS_MAX = 256
+API_KEYS_MAX = 20_000
+API_KEYS_PER_USER_MAX = 100
+"""A user makes its own keys, and must not use up those of all."""
+API_KEY_NAME_CHARS_MAX = 128
+SCRAM_ITERATIONS = 4096
+"""As RFC 7677 demands at least, and Kafka's default: a millisecond for SHA-256."""
+SCRAM_ITERATIONS_MAX = 16_384
+"""As Kafka's: four milliseconds for SHA-256, nine for SHA-512, of a thread."""
+SCRAM_SALT_BYTES = 16
+SCRAM_SALT_BYTES_MAX = 256
+"""Of a salt that a client made."""
+ALTERED_CREDENTIALS_MAX = 1_000
+"""SCRAM credentials that one request may change."""
+LOGIN_MS_MAX = 10_000
+"""A connection that must authenticate is closed after this time without it; waits that the broker imposes do not count."""
+LOGIN_FRAME_BYTES_MAX = 64 * KIB
+"""The longest Kafka request before authentication: a token with its groups has some kilobytes."""
+LOGIN_LINE_BYTES_MAX = 9 * KIB
+"""The longest JSON line before authentication: TOKEN_BYTES_MAX and the rest of the line."""
+LOGIN_LINE_FAILURES_MAX = 3
+"""Failed ``auth`` lines after which the connection is closed."""
+LOGIN_DELAY_MS = 100
+"""Before the answer to a failed login."""
+LOGIN_DELAY_MS_MAX = 30_000
+LOGIN_FAILURES_FREE = 10
+"""Failed logins of an address or a user, within a minute, that do not delay the next one."""
+LOGIN_FAILURE_FORGIVEN_MS = 6_000
+"""After this time one failure is forgotten: ten a minute."""
+LOGIN_FAILURES_KEPT_MAX = 10_000
+"""Addresses and users whose failures are remembered."""
+LOGINS_WAITING_MAX = 1_000
+"""Passwords that wait to be checked, which takes milliseconds each; further ones are refused."""
+LOGIN_THREADS = 2
+"""Passwords that are checked at the same time."""
+CREDENTIALS_REMEMBERED_MAX = 10_000
+CREDENTIALS_REMEMBERED_MS = 5 * 60 * 1000
+"""How long a checked password is known without checking it again; a change of users or keys forgets all."""
+TOKEN_BYTES_MAX = 8 * KIB
+TOKEN_GROUPS_MAX = 200
+JWKS_BYTES_MAX = 256 * KIB
+JWKS_KEYS_MAX = 100
+JWKS_FETCH_SECONDS_MAX = 10
+JWKS_REFRESH_MS = 60 * 60 * 1000
+JWKS_RETRY_MS = 60 * 1000
+"""A token with an unknown key makes this node fetch the keys again, at most this often."""
+JWKS_KEPT_MS_MAX = 24 * 60 * 60 * 1000
+"""How long keys are used while the provider cannot be reached: a key that it withdrew must not work forever."""
 ACLS_MAX = 20_000
 """Access rules, about a kilobyte each. A change builds the index anew, which takes some hundredths of a second for so many."""
 ACL_NAME_CHARS_MAX = 249
 """The name of a resource in an access rule: topics and groups have no longer ones."""
 PRINCIPAL_CHARS_MAX = 255
+"""Of a name that a rule, a token or a certificate gives to a principal."""
 ROLES_MAX = 1_000
 ROLE_NAME_CHARS_MAX = 100
 ROLE_MEMBERS_MAX = 1_000
 """All members of a role are one value of the metadata store."""
 ACCESS_DECISIONS_MAX = 20_000
 """Decisions about access that are remembered until the rules change, some hundred bytes each; above it, all are forgotten."""
+QUOTAS_MAX = 10_000
+"""Users, client ids and addresses with quotas of their own: all of them are in memory on every node."""
+QUOTA_NAME_CHARS_MAX = 480
+"""Of one name, percent-encoded: the key of a user with a client id must fit into METADATA_KEY_BYTES_MAX."""
+QUOTA_ENTITIES_MAX = 20_000
+"""Entities that are measured at a time, about a kilobyte each. Above it, new ones share one allowance."""
+CLIENT_ID_CHARS_MAX = 249
+"""Of a client id in quotas, metrics and the audit log: Kafka's clients may send 32 KiB."""
+THROTTLE_MS_MAX = 10 * 60 * 1000
+"""The longest time for which a connection is not read because of a quota. After it, the client is measured again."""
+REQUEST_THROTTLE_MS_MAX = 1000
+"""The same for request_percentage (as Kafka)."""
+QUOTA_DEBT_MS_MAX = 30 * 1000
+"""How far a client may be over a byte quota through an API that cannot report a throttle time: as long as clients wait by default."""
 
 HTTP_BODY_BYTES_MAX = 32 * MIB
 HTTP_CONNECTIONS_MAX = 1_000
@@ -190,6 +256,15 @@ TCP_FETCH_RECORDS_MAX = 10_000
 TCP_FETCH_BYTES_MAX = 2 * MIB
 """Keys and values in one response, before JSON makes them longer."""
 
+MASTER_KEYS_MAX = 64
+"""The current master key and older ones that may still be needed."""
+MASTER_KEY_FILE_BYTES_MAX = 64 * KIB
+"""So that a wrong path is not read into memory."""
+KEYRING_KEYS_MAX = 10_000
+"""One more with each rotation; some 60 bytes each."""
+ENCRYPTED_FILES_REMEMBERED_MAX = 20_000
+"""Segments whose keys are kept after they are closed, some kilobytes each. A segment that is forgotten is read from disk again."""
+
 OPEN_SEGMENTS_MAX = 400
 """Open files of all logs: well below the usual process limit of 1024, which connections need too."""
 
@@ -203,5 +278,6 @@ assert FETCH_BYTES_MAX < REQUEST_BYTES_MAX
 assert FETCH_SESSION_PARTITIONS_MAX <= FETCH_SESSIONS_PARTITIONS_MAX
 assert GROUP_METADATA_BYTES_MAX <= GROUP_STATE_BYTES_MAX
 assert 2 * GROUP_STATE_BYTES_MAX < REQUEST_BYTES_MAX
+assert 2 * QUOTA_NAME_CHARS_MAX + 40 < METADATA_KEY_BYTES_MAX
 assert GRPC_BATCH_BYTES_MAX < GRPC_MESSAGE_BYTES_MAX <= REQUEST_BYTES_MAX
 assert TOPICS_MAX + PARTITIONS_MAX <= REQUEST_ELEMENTS_MAX <= RESPONSE_ELEMENTS_MAX

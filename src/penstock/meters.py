@@ -23,6 +23,8 @@ FREE_VALUES_MAX: Final = 20
 LABEL_SETS_MAX: Final = 20_000
 """Some hundred bytes each."""
 LATENCIES_MAX: Final = 500
+THROTTLED_SETS_MAX: Final = 2_000
+"""Users and client ids that were slowed down by a quota."""
 
 SYNC_SECONDS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 """From a disk with a write cache up to one that is about to fail."""
@@ -177,6 +179,7 @@ class Meters:
         self.connections: Final[dict[str, Callable[[], int]]] = {}
         """By gateway: returns the current number."""
         self.connections_refused: Final = Counts("gateway")
+        self.authentication_failures: Final = Counts("method", "reason")
         self.connections_failed = Counts("listener", "reason")
         """Connections that did not get in: failed TLS handshakes, and clients that speak the wrong protocol."""
         self.is_insecure = False
@@ -208,6 +211,12 @@ class Meters:
         """Committed, already (the batch had been committed before), refused."""
         self.sink_records = 0
         """Records appended by commits."""
+
+        # Quotas.
+        self.throttled_ms: Final = Counts("quota", "user", "client_id", free_text=True, sets_max=THROTTLED_SETS_MAX)
+        """How long clients were slowed down."""
+        self.quota_refused: Final = Counts("quota")
+        """Requests that were refused because their client was too far over a quota."""
 
         # A node of a cluster.
         self.leaderships_begun = 0

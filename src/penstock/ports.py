@@ -30,6 +30,10 @@ class Entropy(Protocol):
         """A new random (version 4) UUID."""
         ...
 
+    def secret(self, count: int) -> bytes:
+        """So many random bytes that nobody can guess: salts, nonces, keys."""
+        ...
+
 
 class File(Protocol):
     """One open file. Calls block; all errors are ``OSError``. Only ``sync`` may run in another thread."""
@@ -52,6 +56,10 @@ class File(Protocol):
 
     def size(self) -> int:
         """The size now, in bytes."""
+        ...
+
+    def seal(self) -> bool:
+        """Nothing is written any more. Whether the next sync has something to write for that, which protects the content."""
         ...
 
     def close(self) -> None:
@@ -118,6 +126,23 @@ class Disk(Protocol):
 
     def free_bytes(self, path: str) -> int:
         """Space left for this process on the file system of ``path``."""
+        ...
+
+
+class Keys(Protocol):
+    """Master keys, which wrap other keys: in memory, or in a key service. Calls may block; errors are ``PenstockError``."""
+
+    @property
+    def current(self) -> str:
+        """The id of the key that wraps."""
+        ...
+
+    def wrap(self, key: bytes, context: bytes) -> bytes:
+        """Encrypt a key of 32 bytes with the current master key."""
+        ...
+
+    def unwrap(self, key_id: str, wrapped: bytes, context: bytes) -> bytes:
+        """The key again. KeyError with a text if this master key is not here; WrongKeyError if ``wrapped`` was changed."""
         ...
 
 
@@ -193,6 +218,9 @@ Background = Callable[[Coroutine[object, None, object]], None]
 
 Within = Callable[[int, Awaitable[None]], Awaitable[bool]]
 """Waits at most so many milliseconds; returns whether the awaitable completed."""
+
+Pause = Callable[[int], Awaitable[None]]
+"""Returns after so many milliseconds."""
 
 OffLoop = Callable[[Callable[[], None], Callable[[], None]], None]
 """Runs the first callable off the event loop, and then calls the second one on it."""

@@ -4,16 +4,19 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import resource
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from penstock import __version__
 from penstock.address import Address
 from penstock.core.broker import Broker
+from penstock.core.security.first_admin import ADMIN, make_first_admin, require_a_way_in
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.gateway import KafkaGateway
 from penstock.gateways.tcp.gateway import TcpGateway
@@ -21,24 +24,30 @@ from penstock.listeners import PEER, Listeners
 from penstock.log.manager import LogManager
 from penstock.metadata.sqlite import SqliteStore
 from penstock.observe import logs as log_lines
-from penstock.runtime.clock import SystemClock, SystemEntropy, within_ms
-from penstock.runtime.data_dir import DataDir, DataDirError, NotThisNodesError
+from penstock.runtime.clock import SystemClock, SystemEntropy, pause_ms, within_ms
+from penstock.runtime.data_dir import DataDir, DataDirError, NodeFile, NotThisNodesError
 from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
+from penstock.runtime.jwks import key_source
 from penstock.runtime.loop import new_event_loop
 from penstock.runtime.memory import keep_freed_memory
+from penstock.runtime.secret_file import read_secret
 from penstock.settings import Authentication, LogFormat, Settings
 from penstock.transport.acceptor import Reception
+from penstock.transport.listener import Listener
 
 if TYPE_CHECKING:
     from penstock.cluster.node import NodeRunner
     from penstock.cluster.opening import OpenedNode
     from penstock.metadata.port import MetadataStore
+    from penstock.ports import Disk, Keys
     from penstock.runtime.reloading import Reloading
 
 logger = logging.getLogger("penstock.server")
 
+ENCRYPTION_KEY: Final = "PENSTOCK_ENCRYPTION_KEY"
+KEYRING: Final = "encryption.json"
 STOP_GRACE_SECONDS: Final = 5.0
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -94,6 +103,8 @@ class Server:
         data_dir.own()
         stack.callback(data_dir.release)
         node = data_dir.identify(disk, entropy, settings.server.node_id, cluster=settings.cluster.name)
+        keys = self._keys()
+        node, log_disk = self._log_disk(disk, data_dir, node, keys)
         opened: OpenedNode | None = None
         if self._is_alone:
             data_dir.stay_alone(node)
@@ -104,9 +115,10 @@ class Server:
             opened = await open_cluster(settings.cluster, data_dir, node, disk, clock, entropy)
             store, node = opened.store, opened.node
         stack.push_async_callback(store.close)
+        store = await self._sealed(store, keys)
         commit = GroupCommit(loop, settings.log.flush, settings.log.sync_threads)
         stack.callback(commit.close)
-        manager = LogManager(disk, data_dir.path, clock, _report)
+        manager = LogManager(log_disk, data_dir.path, clock, _report)
         broker = Broker(
             settings,
             cluster_id=node.cluster_id,
@@ -117,17 +129,11 @@ class Server:
             flusher=commit,
             report=_report,
         )
-        broker.background = self._start_task
-        broker.off_loop = _off_loop
-        broker.within = within_ms
-        broker.http = self.addresses["http"]
-        broker.is_http_tls = "http" in self.listeners.open and self.listeners.open["http"].tls is not None
-        broker.meters.connections_failed = reception.failures
-        broker.meters.is_insecure = self.listeners.exposure.is_insecure
-        commit.on_synced = broker.meters.synced
+        self._connect(broker, commit, reception)
         await asyncio.to_thread(manager.open_all)
         stack.callback(manager.close)
         await broker.start()
+        await self._secure(broker)
         stack.push_async_callback(commit.drain)
         stack.callback(broker.close)
         housekeeping = Housekeeping(broker, commit)
@@ -150,6 +156,30 @@ class Server:
             stack.push_async_callback(cluster_node.hand_over)
         self._follow_certificates()
         self._ready = True
+
+    def _connect(self, broker: Broker, commit: GroupCommit, reception: Reception) -> None:
+        """Give the broker what it needs of the outside world."""
+        http = self.listeners.open.get("http")
+        broker.background = self._start_task
+        broker.off_loop = _off_loop
+        broker.within = within_ms
+        broker.http = self.addresses["http"]
+        broker.authenticator.attempts.pause = pause_ms
+        broker.authenticator.tokens.fetch = key_source(self.settings.oauth)
+        broker.is_http_tls = http is not None and http.tls is not None
+        broker.meters.connections_failed = reception.failures
+        reception.admit = partial(_admit, broker)
+        broker.meters.is_insecure = self.listeners.exposure.is_insecure
+        commit.on_synced = broker.meters.synced
+
+    async def _secure(self, broker: Broker) -> None:
+        """With authentication, there must be a way in before anything listens."""
+        authenticator, security = broker.authenticator, self.settings.security
+        if authenticator.is_required and security.admin_password_file and not len(authenticator.users):
+            password = read_secret(security.admin_password_file)
+            if await make_first_admin(authenticator, password, broker.clock.now_ms()):
+                logger.info("created the user %s with the password in %s", ADMIN, security.admin_password_file)
+        require_a_way_in(authenticator, self.settings)
 
     def _open_listeners(self) -> Reception:
         settings = self.settings
@@ -178,6 +208,32 @@ class Server:
         """The real address of each listener by its name; None if it is off."""
         return self.listeners.addresses
 
+    def _keys(self) -> "Keys | None":
+        """The master keys, if data is to be encrypted."""
+        key_file = self.settings.encryption.key_file
+        if not key_file and not os.environ.get(ENCRYPTION_KEY):
+            return None
+        from penstock.encryption.keys import load_keys
+
+        return load_keys(key_file, os.environ)
+
+    def _log_disk(
+        self, disk: RealDisk, data_dir: DataDir, node: NodeFile, keys: "Keys | None"
+    ) -> "tuple[NodeFile, Disk]":
+        """The disk of the logs. INVALID_CONFIG if it is encrypted, and the key is missing or wrong."""
+        if keys is None and not node.encrypted and not disk.exists(f"{data_dir.path}/{KEYRING}"):
+            return node, disk
+        from penstock.encryption.directory import prepare
+
+        encrypted = prepare(disk, data_dir.path, keys, _report, was_encrypted=node.encrypted)
+        return (node, disk) if encrypted is None else (data_dir.note_encrypted(disk, node), encrypted)
+
+    async def _sealed(self, store: "MetadataStore", keys: "Keys | None") -> "MetadataStore":
+        """The store with its secrets sealed, if there is a key."""
+        from penstock.encryption.store import SealedStore
+
+        return await SealedStore.open(store, keys, _report)
+
     def _advertised(self) -> dict[str, Address]:
         from penstock.cluster.opening import advertised
 
@@ -192,9 +248,9 @@ class Server:
             broker,
             opened.store,
             commit.turn,
-            secret=opened.secret,
             directory=UUID(hex=opened.node.directory),
             listeners=listeners,
+            tls=self.listeners.peer_tls,
         )
 
     def _start_task(self, coroutine: Coroutine[object, None, object]) -> None:
@@ -233,6 +289,14 @@ class Server:
     def ready_line(self) -> str:
         """The line that ``penstock serve`` prints once it accepts connections."""
         return " ".join(("penstock ready", *self.listeners.ready_words()))
+
+
+def _admit(broker: Broker, listener: Listener, address: str) -> tuple[float, str]:
+    """How the limits on new connections apply to one. Other nodes have none."""
+    if listener.name == PEER:
+        return 0.0, ""
+    found = broker.quotas.connections.admit(address, broker.clock.monotonic_ms())
+    return found.delay_ms / 1000, found.refusal
 
 
 def _is_usage(error: Exception) -> bool:

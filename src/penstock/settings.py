@@ -187,6 +187,14 @@ class EncryptionSettings(Struct, frozen=True, kw_only=True):
     ] = ""
 
 
+class PeerTlsMode(Enum):
+    """Whether the nodes of a cluster use TLS between each other."""
+
+    OFF = "off"
+    ACCEPT = "accept"
+    REQUIRE = "require"
+
+
 class ClusterSettings(Struct, frozen=True, kw_only=True):
     """A cluster of several nodes on etcd. Without a name, the broker is a single broker and needs no etcd."""
 
@@ -204,6 +212,12 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     etcd_ca: Annotated[str, about("the file with the certificates of etcd's certificate authority, for TLS")] = ""
     etcd_cert: Annotated[str, about("the file with this node's certificate for etcd, for mutual TLS")] = ""
     etcd_key: Annotated[str, about("the file with the key of that certificate")] = ""
+    peer_tls: Annotated[
+        PeerTlsMode,
+        about(
+            "TLS between nodes, with the certificate of [tls.peer]: require; accept: also nodes that do not use it, while a cluster changes; off"
+        ),
+    ] = PeerTlsMode.OFF
     advertise: Annotated[
         str, about("the host name or address for other nodes and clients; empty: the host of each listener")
     ] = ""

@@ -6,10 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from penstock.encryption.keys import ENVIRONMENT
 from penstock.testing.process import BrokerProcess
 from tests.support.dropped_sockets import pytest_configure, pytest_sessionfinish
+from tests.support.encrypted import ENCRYPTS, KEY_TEXT
 
 __all__ = ["pytest_configure", "pytest_sessionfinish"]
+
+if ENCRYPTS:
+    # For every broker and every command that a test starts.
+    os.environ[ENVIRONMENT] = KEY_TEXT
 
 ROUNDS = int(os.environ.get("CRASH_ROUNDS", "8"))
 """How often the broker is killed. The default fits the whole test run; hundreds are for a night."""

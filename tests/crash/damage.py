@@ -5,7 +5,15 @@ Each function changes files of a broker that is not running.
 
 import random
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+
+from penstock.encryption.header import HEADER_BYTES
+from penstock.runtime.disk import RealDisk
+from tests.support.encrypted import ENCRYPTS, encrypted
+
+HEAD_BYTES = HEADER_BYTES if ENCRYPTS else 0
+"""Where the batches of a segment begin in its file."""
 
 
 def partition_dirs(data_dir: Path) -> list[Path]:
@@ -16,6 +24,14 @@ def partition_dirs(data_dir: Path) -> list[Path]:
 def segments(partition_dir: Path) -> list[Path]:
     """The log files of a partition, the active one last."""
     return sorted(partition_dir.glob("*.log"))
+
+
+def content(path: Path) -> bytes:
+    """The batches in a segment, decrypted if the tests run with encryption."""
+    if not ENCRYPTS:
+        return path.read_bytes()
+    with closing(encrypted(RealDisk(), str(path.parents[3])).open(str(path))) as file:
+        return file.pread(file.size(), 0)
 
 
 def flip_bit(path: Path, position: int, bit: int = 0) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Self
 import httpx
 
 from penstock.gateways.http.server.gateway import HttpBounds, HttpGateway
+from penstock.transport.listener import Listener
 from tests.support.kafka_node import KafkaNode
 from tests.support.listeners import plain
 
@@ -25,8 +26,9 @@ class HttpNode(KafkaNode):
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        listener = plain("http")
+        listener = self.http_listener()
         self.port: int = listener.address.port
+        self.before_http()
         self.http = HttpGateway(self.broker, self.flusher.turn, self.settings.http, lambda: True, bounds=self._bounds)
         await self.http.start(listener)
         self._stack.push_async_callback(self.http.stop)
@@ -34,11 +36,18 @@ class HttpNode(KafkaNode):
         self._stack.push_async_callback(self.client.aclose)
         return self
 
+    def before_http(self) -> None:
+        """What a test changes in the broker first."""
+
+    def http_listener(self) -> Listener:
+        """Where the gateway listens."""
+        return plain("http")
+
     async def connect(self) -> "RawHttp":
         """A connection of which the test sees every byte."""
         raw = RawHttp(*await asyncio.open_connection("127.0.0.1", self.port))
         # A test that fails leaves nothing open.
-        self._stack.callback(raw.writer.transport.abort)
+        self._stack.callback(raw.abort)
         return raw
 
     @property
@@ -83,6 +92,9 @@ class RawHttp:
                 return await self.reader.read()
             except ConnectionError:
                 return b""
+
+    def abort(self) -> None:
+        self.writer.transport.abort()
 
     async def close(self) -> None:
         self.writer.close()

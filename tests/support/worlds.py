@@ -11,6 +11,7 @@ from penstock.metadata.subscribers import Subscribers
 from penstock.ports import Clock, Entropy, Flusher
 from penstock.settings import GroupSettings, Settings
 from penstock.testing.disk import SimulatedDisk
+from tests.support.encrypted import disk_of_process
 from tests.support.settings import AT_ONCE
 
 DATA_DIR = "/data"
@@ -45,6 +46,10 @@ class CountingEntropy:
         self._count += 1
         return UUID(int=self._count, version=4)
 
+    def secret(self, count: int) -> bytes:
+        self._count += 1
+        return self._count.to_bytes(count, "big")
+
 
 def broker_on(
     disk: SimulatedDisk,
@@ -61,7 +66,13 @@ def broker_on(
     """A broker on what disk and store hold, its logs open; start it. ``settings`` are those of :class:`~penstock.settings.Settings`."""
     # The store outlives the process, its subscribers do not.
     store._subscribers = Subscribers()
-    logs = LogManager(disk, DATA_DIR, clock, reports.append, open_segments_max=open_segments_max)
+    logs = LogManager(
+        disk_of_process(disk, DATA_DIR, reports.append),
+        DATA_DIR,
+        clock,
+        reports.append,
+        open_segments_max=open_segments_max,
+    )
     groups = GroupSettings(initial_rebalance_delay_ms=0, offsets_topic_partitions=offsets_topic_partitions)
     broker = Broker(
         Settings(**{"groups": groups, "queues": AT_ONCE, **settings}),

@@ -11,7 +11,7 @@ import typer
 
 from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.locks import LOCK, is_locked
-from penstock.cli.options import Output
+from penstock.cli.options import EncryptionKeyFile, Output
 from penstock.cli.output import (
     PAGE_ROWS,
     Format,
@@ -56,6 +56,7 @@ def verify(
     topic: Topics = None,
     partition: Partitions = None,
     live: Live = False,
+    encryption_key_file: EncryptionKeyFile = None,
     show_progress: Annotated[
         bool | None,
         typer.Option("--progress/--no-progress", help="Show progress.  [default: on a terminal]", show_default=False),
@@ -67,10 +68,10 @@ def verify(
     Prints the problems found (with -o json or ndjson, all files). Exits with 1 if records are damaged or missing. The broker
     repairs problems with severity note itself when it starts.
     """
+    from penstock.cli.data_folder import disk_of
     from penstock.log import inspect
-    from penstock.runtime.disk import RealDisk
 
-    disk = RealDisk()
+    disk = disk_of(data_dir, encryption_key_file)
     folders = _chosen(disk, data_dir, topic, partition, live=live)
     chosen = (checked for folder in folders for checked in inspect.verify_log(disk, folder.path))
     files: Iterator[Checked] = chosen if topic or partition else inspect.verify(disk, str(data_dir))
@@ -111,15 +112,16 @@ def dump(
     records: Annotated[bool, typer.Option("--records", "-r", help="Also print the records of each batch.")] = False,
     wide: Annotated[bool, typer.Option("--wide", "-w", help="Show all columns (wider than 80 characters).")] = False,
     live: Live = False,
+    encryption_key_file: EncryptionKeyFile = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Print the contents of the segments, batch by batch.
 
     A damaged range is a row of its own that describes the damage; the batches after it are still shown.
     """
-    from penstock.runtime.disk import RealDisk
+    from penstock.cli.data_folder import disk_of
 
-    disk = RealDisk()
+    disk = disk_of(data_dir, encryption_key_file)
     folders = _chosen(disk, data_dir, [topic], partition, live=live)
     rows = _dumped(disk, folders, start, count, with_records=records)
     if output is not Format.TABLE:

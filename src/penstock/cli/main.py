@@ -31,12 +31,17 @@ NOUNS: Final = (
     "dlq",
     "why",
     "sink",
+    "acl",
+    "role",
+    "quota",
     "sql",
     "pipeline",
     "cluster",
     "log",
+    "encryption",
     "config",
     "context",
+    "tls",
     "bench",
 )
 """In the order of ``--help``. The module of each has an ``app`` with its commands, or a function of its name."""

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -18,7 +19,7 @@ from penstock.cli.output import Format
 if TYPE_CHECKING:
     from typer._click.core import Parameter
 
-    from penstock.client import Cluster, QueueAdmin, QueueClient, SinkClient
+    from penstock.client import AccessAdmin, Cluster, QueueAdmin, QueueClient, SinkClient
     from penstock.client.status import StatusClient
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
@@ -185,6 +186,15 @@ def _is_given(ctx: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
+EncryptionKeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--encryption-key-file",
+        metavar="FILE",
+        help="Read the master key of an encrypted data directory from this file.  [default: PENSTOCK_ENCRYPTION_KEY]",
+        show_default=False,
+    ),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan and change nothing.")]
 YesToPlan = Annotated[
     bool, typer.Option("--yes", "-y", help="Do not ask for confirmation; required without a terminal.")
@@ -251,6 +261,14 @@ def queue_admin(http: str, timeout_s: float) -> "QueueAdmin":
 
     with _address_of("--http", http):
         return QueueAdmin(http, timeout_ms=int(timeout_s * 1000), security=client_security())
+
+
+def access_admin(http: str, timeout_s: float) -> "AccessAdmin":
+    """For one command that administers access rules or roles."""
+    from penstock.client import AccessAdmin
+
+    with _address_of("--http", http):
+        return AccessAdmin(http, timeout_ms=int(timeout_s * 1000), security=client_security())
 
 
 def status_client(http: str, timeout_s: float) -> "StatusClient":

@@ -32,6 +32,11 @@ FLAGS: Final[Mapping[str, str]] = {
     "--advertise": "cluster.advertise",
     "--peer": "listeners.peer",
     "--rack": "cluster.rack",
+    "--encryption-key-file": "encryption.key_file",
+    "--tls-cert": "tls.cert_file",
+    "--tls-key": "tls.key_file",
+    "--tls-ca": "tls.ca_file",
+    "--tls-client-auth": "tls.client_auth",
     "--log-format": "server.log_format",
     "--log-level": "server.log_level",
 }

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -10,7 +11,7 @@ import typer
 from penstock.cli import serve as fast
 from penstock.cli.failures import Exit
 from penstock.cli.options import with_parameters
-from penstock.settings import LogFormat, LogLevel
+from penstock.settings import ClientAuth, LogFormat, LogLevel
 
 _FLAGS: Final[dict[str, tuple[str, str]]] = {
     "--data-dir": ("DIR", "Store all data in this directory.  [default: ./data]"),
@@ -27,11 +28,20 @@ _FLAGS: Final[dict[str, tuple[str, str]]] = {
     "--advertise": ("HOST", "Advertise this host to other nodes and clients.  [cluster only]"),
     "--peer": ("HOST:PORT", "Listen here for other nodes.  [default: 127.0.0.1:9093; cluster only]"),
     "--rack": ("NAME", "Declare the rack of the node; replicas are spread over racks.  [cluster only]"),
+    "--encryption-key-file": ("FILE", "Encrypt the data with the master key in this file."),
+    "--tls-cert": ("FILE", "Use TLS on every listener, with this certificate."),
+    "--tls-key": ("FILE", "Use the private key of that certificate."),
+    "--tls-ca": ("FILE", "Trust the client certificates certified by this file."),
+    "--tls-client-auth": ("", "Ask clients for certificates.  [default: none]"),
     "--log-format": ("", "Write the log to stderr in this format.  [default: text]"),
     "--log-level": ("", "Log messages of this level and above.  [default: info]"),
 }
 """Each flag with its placeholder and its help."""
-_CHOICES: Final[dict[str, type]] = {"--log-format": LogFormat, "--log-level": LogLevel}
+_CHOICES: Final[dict[str, type]] = {
+    "--tls-client-auth": ClientAuth,
+    "--log-format": LogFormat,
+    "--log-level": LogLevel,
+}
 
 Config = Annotated[Path | None, typer.Option("--config", metavar="FILE.toml", help="Read settings from this file.")]
 ResetWal = Annotated[
@@ -60,7 +70,7 @@ def flags_given(**given: object) -> dict[str, str]:
     """The flags that were given, by the names of their settings."""
     paths = {flag.removeprefix("--").replace("-", "_"): path for flag, path in fast.FLAGS.items()}
     return {
-        paths[name]: str(value.value if isinstance(value, LogFormat | LogLevel) else value)
+        paths[name]: str(value.value if isinstance(value, Enum) else value)
         for name, value in given.items()
         if value is not None
     }

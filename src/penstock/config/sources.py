@@ -12,7 +12,13 @@ from typing import NamedTuple
 from penstock.settings import SettingSource, SourceKind
 
 ENVIRONMENT_PREFIX = "PENSTOCK__"
-_FLAGS = {"cluster.name": "--cluster"}
+_FLAGS = {
+    "cluster.name": "--cluster",
+    "tls.cert_file": "--tls-cert",
+    "tls.key_file": "--tls-key",
+    "tls.ca_file": "--tls-ca",
+    "tls.client_auth": "--tls-client-auth",
+}
 """Flags with another name than their key."""
 
 

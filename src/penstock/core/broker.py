@@ -5,6 +5,7 @@ starts as quickly as one with ten.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -30,7 +31,9 @@ from penstock.core.partitions.settling import Settling
 from penstock.core.partitions.tiering import Tiering
 from penstock.core.publish import Publisher
 from penstock.core.queues.queues import Queues
+from penstock.core.quotas.quotas import Quotas
 from penstock.core.security.access import Access, super_users_in
+from penstock.core.security.authenticator import Authenticator
 from penstock.core.security.rules import AccessRules
 from penstock.core.sinks.sinks import Sinks
 from penstock.core.topics.names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
@@ -43,7 +46,7 @@ from penstock.log.retention import RemovalTask
 from penstock.metadata.port import MetadataStore
 from penstock.meters import Meters
 from penstock.ports import Background, Clock, Entropy, Flusher, OffLoop, Report, Timed, Within
-from penstock.settings import Authentication, Settings
+from penstock.settings import Authentication, SecuritySettings, Settings
 from penstock.types import NodeId, TopicId, TopicName
 
 INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
@@ -61,7 +64,7 @@ class Broker:
     is_http_tls: bool = False
     """Whether the HTTP listener uses TLS. If so, it is assumed of the other nodes too."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915  all parts of a node are created here
         self,
         settings: Settings,
         *,
@@ -86,15 +89,16 @@ class Broker:
         self.topics: Final = Topics(store, clock, entropy, settings)
         self.configs: Final = DynamicConfigs(store, self.node_id, settings.topic_configs)
         """Configs of brokers and groups that can change at any time."""
+        self.quotas: Final = Quotas(store, self.configs, clock, self.meters)
         self.topics_version = 0
         """Incremented with every change of a topic: gateways cache facts about topics for one version."""
         self.producer_ids: Final = ProducerIds(store)
-        security = settings.security
-        is_on = security.authentication is Authentication.REQUIRED
-        self.access = Access(is_on=is_on, super_users=super_users_in(security.super_users))
+        self.access = _access(settings.security)
         """The rights of callers."""
         self.access_rules: Final = AccessRules(store, self.access.use, report)
         """Access rules and roles; not loaded while authentication is off."""
+        self.authenticator: Final = self._authenticator(store, report)
+        """Who is calling."""
         self.publisher: Final = Publisher(self, flusher)
         self.background: Background = _run_to_the_end
         """Starts a coroutine in the background; the runtime makes it a task."""
@@ -104,24 +108,23 @@ class Broker:
         """Runs blocking work; the runtime uses threads."""
         self.http: Address | None = None
         """The address of the HTTP listener once it listens, which Kafka's clients can ask for."""
-        offsets_topic = InternalTopic(self, OFFSETS_TOPIC, report)
-        self.groups: Final = GroupCoordinator(settings.groups, offsets_topic, self, clock, entropy, report)
+        topic = partial(InternalTopic, self)
+        offsets = topic(OFFSETS_TOPIC, report)
+        self.groups: Final = GroupCoordinator(settings.groups, offsets, self, clock, entropy, report)
         self.registry: Final = GroupRegistry(store, clock, entropy)
         self.awaited_groups: Final = AwaitedGroups(self, flusher)
         self.tiering: Final = Tiering(self)
         self.on_sooner: Callable[[int], None] = lambda _at_ms: None
         """Set by the runtime; see :meth:`wake_at`."""
         self.groups.deadlines.on_sooner = self.wake_at
-        keys_topic = InternalTopic(self, IDEMPOTENCY_TOPIC, report)
         self.idempotency: Final = Idempotency(
-            self, keys_topic, flusher, report, window_ms=settings.queues.idempotency_ms
+            self, topic(IDEMPOTENCY_TOPIC, report), flusher, report, window_ms=settings.queues.idempotency_ms
         )
         self.backlog: Final = Backlog(self, settings.queues)
         if self.backlog.is_on:
             self.groups.on_committed.append(self.backlog.committed)
         self.queues: Final = Queues(settings.queues, self, flusher, report)
-        sinks_topic = InternalTopic(self, SINKS_TOPIC, report, partitions=1)
-        self.sinks: Final = Sinks(self, sinks_topic, flusher, report, settings.sinks)
+        self.sinks: Final = Sinks(self, topic(SINKS_TOPIC, report, partitions=1), flusher, report, settings.sinks)
         self.dead_letters: Final = DeadLetters(self)
         self.settling: Final = Settling(clock, self.wake_at)
         self.timed: Final[list[Timed]] = [
@@ -143,6 +146,22 @@ class Broker:
         self.peers: Peers = LocalPeers(self)
         """Sends batches to the leaders of partitions. Replaced in a cluster with other nodes."""
 
+    def _authenticator(self, store: MetadataStore, report: Report) -> Authenticator:
+        made = Authenticator(
+            self.settings,
+            store,
+            self.clock,
+            self.entropy,
+            self.meters,
+            # The runtime replaces both.
+            background=lambda work: self.background(work),  # noqa: PLW0108
+            off_loop=lambda work, done: self.off_loop(work, done),  # noqa: PLW0108
+            report=report,
+        )
+        self.access.is_super = made.is_admin
+        made.on_changed.append(lambda: self.access.forget())  # noqa: PLW0108  tests replace it
+        return made
+
     @property
     def families(self) -> tuple[Family[Shard], ...]:
         """All replicated state, in the order in which it is loaded."""
@@ -150,11 +169,13 @@ class Broker:
 
     async def start(self) -> None:
         """Load the agreed state, and recover from a crash. A broker that is alone leads and serves everything when this returns."""
+        await self.authenticator.load()
         await self.configs.load()
         self._configs_changed()
         self.configs.on_changed.append(self._configs_changed)
         if not self.access.allows_all:
             await self.access_rules.load()
+        await self.quotas.load()
         await self.topics.load()
         for topic in self.topics:
             self._names[topic.topic_id.bytes] = topic.name
@@ -175,6 +196,7 @@ class Broker:
     def close(self) -> None:
         """The broker stops: answer all waiting callers."""
         self.cluster.nodes.close()
+        self.cluster.secret.close()
         self.topics.close()
         self.sinks.close()
         self.dead_letters.close()
@@ -366,6 +388,11 @@ async def _wait_without_limit(_: int, waited: Awaitable[None]) -> bool:
     """For tests without a clock."""
     await waited
     return True
+
+
+def _access(settings: SecuritySettings) -> Access:
+    is_on = settings.authentication is Authentication.REQUIRED
+    return Access(is_on=is_on, super_users=super_users_in(settings.super_users))
 
 
 def _run_to_the_end(coroutine: Coroutine[object, None, object]) -> None:

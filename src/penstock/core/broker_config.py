@@ -9,6 +9,7 @@ from typing import Final
 
 from penstock.core.topics.config import check_configs
 from penstock.core.topics.config_table import (
+    INT_MAX,
     LONG_MAX,
     TOPIC_CONFIGS,
     ConfigDefinition,
@@ -23,6 +24,8 @@ SENDING_RATE: Final = "leader.replication.throttled.rate"
 RECEIVING_RATE: Final = "follower.replication.throttled.rate"
 LOG_DIRS_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
 CONNECTIONS: Final = "max.connections"
+CONNECTION_RATE: Final = "max.connection.creation.rate"
+CONNECTIONS_PER_IP: Final = "max.connections.per.ip"
 HOUSEKEEPING_MS: Final = "log.cleaner.backoff.ms"
 
 _TOPIC_CONFIG_OF: Final = {
@@ -74,6 +77,20 @@ BROKER_CONFIGS: Final = config_table(
         ConfigKind.INT,
         str(CONNECTIONS_MAX),
         "The maximum number of open connections, for the Kafka listener and for the JSON lines listener.",
+        low=1,
+    ),
+    ConfigDefinition(
+        CONNECTIONS_PER_IP,
+        ConfigKind.INT,
+        str(INT_MAX),
+        "The maximum number of open connections from one address. Further ones are closed.",
+        low=1,
+    ),
+    ConfigDefinition(
+        CONNECTION_RATE,
+        ConfigKind.INT,
+        str(INT_MAX),
+        "The maximum number of connections that this broker accepts per second. Further ones are accepted later.",
         low=1,
     ),
     ConfigDefinition(

@@ -137,8 +137,20 @@ class Publisher:
         self._turns: dict[TopicName, RoundRobin] = {}
         self._gathered: dict[Partition | _Elsewhere, list[_Piece]] = {}
 
-    def publish(self, caller: Caller, topic: str, records: Sequence[NewRecord], acks: Acks, done: PublishDone) -> None:
-        """Append the records; ``done`` gets the results once ``acks`` is satisfied. PenstockError if all are refused."""
+    def publish(
+        self,
+        caller: Caller,
+        topic: str,
+        records: Sequence[NewRecord],
+        acks: Acks,
+        done: PublishDone,
+        *,
+        counts: bool = True,
+    ) -> None:
+        """Append the records; ``done`` gets the results once ``acks`` is satisfied. PenstockError if all are refused.
+
+        ``counts``: whether they count for the caller's quota.
+        """
         broker = self._broker
         if not broker.access.allows_all:
             broker.access.require_topic(caller, Action.WRITE, topic)
@@ -151,7 +163,10 @@ class Publisher:
                 f"Topic {topic} requires {found.min_in_sync} in-sync replicas, but has {found.replication_factor} replicas; lower its min.insync.replicas, add replicas, or send with acks=leader",
             )
         call = _Call(caller, records, acks, done)
-        for index, places in self._share_out(found, call).items():
+        shares = self._share_out(found, call)
+        if counts and broker.quotas.is_on:
+            broker.quotas.produced(caller, call.size_bytes)
+        for index, places in shares.items():
             self._gather(found, index, call, places)
         call.end_one()
 

@@ -348,6 +348,7 @@ class _Run:
             self._disk.remove(output.path)
             return None
         output.flush()
+        output.file.seal()
         output.file.sync()
         output.file.close()
         target = SegmentFile(

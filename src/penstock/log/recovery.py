@@ -148,6 +148,7 @@ def recover(
             break
         if number == len(segments) - 1:
             segment.next_offset = tail.next_offset
+    _seal_closed(segments[max(first - 1, 0) : -1])
     _flush_index(environment, segments[-1], tail)
     if tail.damage is not None or not synced:
         disk.sync_dir(directory)
@@ -160,6 +161,14 @@ def recover(
     for segment in segments:
         segment.close()
     return RecoveryPoint(active.base_offset, next_offset, active.size, snapshot_offset)
+
+
+def _seal_closed(segments: list[Segment]) -> None:
+    """A crash may have come before the sync that seals a closed segment, even if its bytes were synced while it was active."""
+    for segment in segments:
+        file = segment.opened()
+        if file.seal():
+            file.sync()
 
 
 def _sync_names_above(environment: LogEnvironment, directory: str) -> None:

@@ -4,19 +4,22 @@ A scan trusts nothing: a header must be plausible (format 2, a length that fits,
 limit), and on request the CRC must match. The CRC does not cover the base offset, so the order of offsets is checked too.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from penstock.limits import KIB, MIB, REQUEST_BYTES_MAX
 from penstock.ports import File
 from penstock.records.batch import HEADER_BYTES, LENGTH_END, LENGTH_MIN, MAGIC, BatchHeader, crc_matches, read_header
+from penstock.types import NO_EPOCH
 
 SCAN_CHUNK_BYTES: Final = 1 * MIB
 HEADER_CHUNK_BYTES: Final = 16 * KIB
 """Read at once if only headers are needed: little more than the header of a large batch."""
 OUT_OF_ORDER: Final = "out of order"
+NO_HEADER: Final = "no batch header"
 INCOMPLETE: Final = "an incomplete batch"
 WRONG_CHECKSUM: Final = "a batch with a wrong checksum"
+WRONG_EPOCH: Final = "a batch with a wrong leader epoch"
 
 
 class DamageError(Exception):
@@ -34,7 +37,7 @@ def fault_of(header: BatchHeader, room: int, offset_min: int, offset_limit: int)
     Its offsets must be in ``offset_min`` to ``offset_limit`` (excluded).
     """
     if header.magic != MAGIC:
-        return "no batch header"
+        return NO_HEADER
     if header.length < LENGTH_MIN or header.length > REQUEST_BYTES_MAX:
         return f"a batch with an invalid length of {header.length}"
     if header.length + LENGTH_END > room:
@@ -78,11 +81,18 @@ def walk(
         offset_min = header.base_offset + header.last_offset_delta + 1
 
 
-def sound_length(data: bytes | memoryview, offset: int, offset_limit: int) -> tuple[int, str | None]:
+def sound_length(
+    data: bytes | memoryview,
+    offset: int,
+    offset_limit: int,
+    epoch_at: Callable[[int], int] | None = None,
+    following: Callable[[int], int] | None = None,
+) -> tuple[int, str | None]:
     """How many bytes of ``data`` are whole batches with a correct CRC, and what is wrong with the next whole one (None: nothing).
 
     The first batch must contain ``offset`` or come after it. The CRC does not cover offsets: if there is a gap before a batch and
-    the next batch has lower offsets, the former is wrong.
+    the next batch has lower offsets, the former is wrong. It does not cover the leader epoch either: it must be that of ``epoch_at``, unless
+    that is unknown (-1). ``following`` returns the offset of the batch after this many bytes of ``data``, for a gap at the end.
     """
     view = memoryview(data)
     total = len(view)
@@ -104,7 +114,11 @@ def sound_length(data: bytes | memoryview, offset: int, offset_limit: int) -> tu
             break
         if not crc_matches(view[position : position + size]):
             return position, WRONG_CHECKSUM
+        if epoch_at is not None and epoch_at(header.base_offset) not in (NO_EPOCH, header.leader_epoch):
+            return position, WRONG_EPOCH
         jumped_at = position if header.base_offset > expected else -1
         position += size
         expected = header.next_offset
+    if jumped_at >= 0 and following is not None and following(position) < expected:
+        return jumped_at, f"a batch {OUT_OF_ORDER}"
     return position, None

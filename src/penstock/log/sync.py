@@ -88,9 +88,8 @@ class Unsynced:
         self._epochs_changed += 1
 
     def add_segment(self, segment: Segment) -> None:
-        """A segment was closed."""
-        if segment.is_dirty:
-            self._segments.append(segment)
+        """A segment was closed. The next sync seals it, even if its bytes are synced already."""
+        self._segments.append(segment)
 
     def drop_segment(self, segment: Segment) -> None:
         """A segment needs no sync any more."""
@@ -105,6 +104,8 @@ class Unsynced:
             for segment in segments:
                 file = segment.pin()
                 pinned.append((segment, file))
+                if segment is not active:
+                    file.seal()
         except OSError:
             for segment, _ in pinned:
                 segment.unpin()
@@ -132,7 +133,8 @@ class Unsynced:
         """The task ran without an error."""
         for (segment, _), size in zip(task.pinned, task.sizes, strict=True):
             segment.synced_size = max(segment.synced_size, size)
-            if not segment.is_dirty:
+            # One that was active then may have been closed since: the next sync seals it.
+            if not segment.is_dirty and segment.base_offset != task.point[0]:
                 self.drop_segment(segment)
         self._epochs_synced = max(self._epochs_synced, task.epochs_changed)
         self._names_synced = max(self._names_synced, task.names_changed)
@@ -150,6 +152,8 @@ class Unsynced:
         """Sync those of the closed segments that are ``kept``, and forget the others; blocks."""
         self._segments = [segment for segment in self._segments if segment in kept]
         for segment in self._segments:
-            segment.opened().sync()
+            file = segment.opened()
+            file.seal()
+            file.sync()
             segment.synced_size = segment.size
         self._segments.clear()

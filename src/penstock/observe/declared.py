@@ -81,6 +81,16 @@ METRICS: Final = (
         ("topic", "group", "partition"),
     ),
     _counter("dlq_messages_total", "Records that became dead letters of the topic.", ("topic", "reason")),
+    _counter(
+        "penstock_quota_throttled_ms_total",
+        "Milliseconds for which clients were slowed down because they exceeded a quota.",
+        ("quota", "user", "client_id"),
+    ),
+    _counter(
+        "penstock_quota_refused_total",
+        "Requests refused because their client exceeded a quota.",
+        ("quota",),
+    ),
     _counter("produce_rejected_total", "Produce requests refused because the backlog is too large.", ("reason",)),
     _counter("message_acks_total", "Records acked by a worker.", _BY_QUEUE),
     _counter(
@@ -141,6 +151,7 @@ METRICS: Final = (
     ),
     _counter("penstock_operations_total", "Operations that callers asked for.", ("operation", "gateway")),
     _counter("penstock_request_errors_total", "Requests refused.", ("gateway", "reason")),
+    _counter("penstock_authentication_failures_total", "Failed logins, by how and why.", ("method", "reason")),
     _gauge("penstock_connections", "Open connections.", ("gateway",)),
     _counter("penstock_connections_refused_total", "Connections refused by a limit.", ("gateway",)),
     _counter(

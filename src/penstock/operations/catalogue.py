@@ -17,6 +17,7 @@ from penstock.operations import (
     dead_letters,
     groups,
     queues,
+    quotas,
     records,
     sinks,
     topics,
@@ -24,7 +25,7 @@ from penstock.operations import (
 )
 from penstock.operations.operation import AnyOperation, Operation, Stream, result_type
 
-_MODULES: Final = (topics, configs, records, groups, queues, dead_letters, sinks, cluster, access, transactions)
+_MODULES: Final = (topics, configs, records, groups, queues, dead_letters, sinks, cluster, access, transactions, quotas)
 
 
 def _found() -> Iterator[type[AnyOperation[Any]]]:

@@ -94,6 +94,8 @@ class CreateTopic(Operation[TopicDescription], frozen=True):
     """The nodes of each partition, instead of both numbers."""
     must_be_new: bool = False
     validate_only: bool = False
+    over_quota: bool = False
+    """Carry it out even if the caller owes for earlier changes, because its client does not know the refusal: it is slowed down instead."""
 
     rights = (on_topic(Action.CREATE, or_cluster=Action.CREATE),)
     belongs_to = ANY_NODE
@@ -107,6 +109,8 @@ class AddPartitions(Operation[None], frozen=True):
     assignments: tuple[tuple[int, ...], ...] | None = None
     """The nodes of each new partition."""
     validate_only: bool = False
+    over_quota: bool = False
+    """Carry it out even if the caller owes for earlier changes, because its client does not know the refusal: it is slowed down instead."""
 
     rights = (on_topic(Action.ALTER),)
     belongs_to = ANY_NODE
@@ -116,6 +120,8 @@ class DeleteTopic(Operation[str], frozen=True):
     """Delete a topic with its records, offsets and leases; its name is returned."""
 
     topic: str
+    over_quota: bool = False
+    """Carry it out even if the caller owes for earlier changes, because its client does not know the refusal: it is slowed down instead."""
 
     rights = (on_topic(Action.DELETE, or_cluster=Action.DELETE),)
     belongs_to = ANY_NODE

@@ -34,6 +34,8 @@ class NodeFile(msgspec.Struct, frozen=True):
     """The name of the cluster that it belongs to; empty for a broker that is alone."""
     directory: str = ""
     """The id of this directory, by which a cluster recognizes it."""
+    encrypted: bool = False
+    """Whether its logs are encrypted, so that they cannot be read, or recovered, without the key."""
 
 
 class DataDir:
@@ -103,6 +105,14 @@ class DataDir:
         disk.write_atomic(os.path.join(self.path, "node.json"), msgspec.json.encode(named))
         return named
 
+    def note_encrypted(self, disk: Disk, node: NodeFile) -> NodeFile:
+        """Note that the logs are encrypted from now on."""
+        if node.encrypted:
+            return node
+        noted = msgspec.structs.replace(node, encrypted=True)
+        disk.write_atomic(os.path.join(self.path, "node.json"), msgspec.json.encode(noted))
+        return noted
+
     def join(self, disk: Disk, entropy: Entropy, node: NodeFile, cluster: str, cluster_id: str) -> NodeFile:
         """Note that the directory belongs to a cluster from now on. Raises if it belongs to another one."""
         if node.cluster and (node.cluster, node.cluster_id) != (cluster, cluster_id):
@@ -110,7 +120,9 @@ class DataDir:
                 f"{self.path} belongs to cluster {node.cluster} ({node.cluster_id}), not to {cluster} ({cluster_id}): check --cluster and "
                 "--etcd, or use another --data-dir"
             )
-        joined = NodeFile(FORMAT_VERSION, node.node_id, cluster_id, cluster, node.directory or entropy.uuid().hex)
+        joined = msgspec.structs.replace(
+            node, cluster_id=cluster_id, cluster=cluster, directory=node.directory or entropy.uuid().hex
+        )
         if joined != node:
             disk.write_atomic(os.path.join(self.path, "node.json"), msgspec.json.encode(joined))
         return joined

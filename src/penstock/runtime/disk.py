@@ -90,6 +90,9 @@ class RealFile:
     def size(self) -> int:
         return os.fstat(self._fd).st_size
 
+    def seal(self) -> bool:
+        return False
+
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:

@@ -90,6 +90,9 @@ class SimulatedFile:
     def size(self) -> int:
         return len(self._alive().data)
 
+    def seal(self) -> bool:
+        return False
+
     def close(self) -> None:
         if self._open and self._boot == self._disk.boots:
             self._disk.open_files -= 1

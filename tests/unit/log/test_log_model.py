@@ -18,6 +18,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.log.config import LogConfig
 from penstock.log.manager import CheckpointTask, LogManager
 from penstock.log.sync import LogSyncTask
+from penstock.ports import Disk
 from penstock.records.batch import read_header
 from penstock.testing.disk import SimulatedDisk
 from tests.unit.log.kit import FakeClock, batches_in, make_batch
@@ -61,11 +62,15 @@ class LogMachine(RuleBasedStateMachine):
         self.start_node()
 
     def start_node(self) -> None:
-        self.manager = LogManager(self.disk, "/data", self.clock, self.reports.append, open_segments_max=2)
+        self.manager = LogManager(self.disk_of_process(), "/data", self.clock, self.reports.append, open_segments_max=2)
         self.manager.open_all()
         self.log = self.manager.log(TOPIC, 0, CONFIG)
         self.tasks = []
         self.checkpoint = None
+
+    def disk_of_process(self) -> Disk:
+        """The disk as a new process sees it."""
+        return self.disk
 
     def teardown(self) -> None:
         self.patch.undo()

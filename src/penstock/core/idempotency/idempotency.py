@@ -282,7 +282,12 @@ class Idempotency:
                 self._append_once(attempt)
                 return
             broker.publisher.publish(
-                request.caller, attempt.topic, [request.record], request.acks, partial(self._published, attempt)
+                request.caller,
+                attempt.topic,
+                [request.record],
+                request.acks,
+                partial(self._published, attempt),
+                counts=False,
             )
         except PenstockError as error:
             self._end(attempt, error, forget=True)

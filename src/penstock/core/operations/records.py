@@ -27,6 +27,9 @@ def publish_once(
     broker: "Broker", asked: records.PublishOnce, caller: Caller, done: Done[records.PublishedOnce]
 ) -> Cancel | None:
     """A partition whose backlog is over its bound admits no new record."""
+    if broker.quotas.is_on:
+        # Here, because the record may be appended only later, or be there already.
+        broker.quotas.produced(caller, len(asked.key or b"") + len(asked.value or b""))
 
     def placed(result: Placed | PenstockError, duplicate: bool) -> None:
         done(result if isinstance(result, PenstockError) else records.PublishedOnce(*result, duplicate=duplicate))
@@ -61,8 +64,13 @@ def read_records(
         offset = max(asked.offset, partition.log.start_offset) if asked.from_start else asked.offset
         if offset >= partition.high_watermark:
             return ()
+        if broker.quotas.is_on:
+            broker.quotas.check_consume(caller)
         found = read_from(partition, offset, asked.max_records, asked.max_bytes)
-        broker.meters.gave_out(asked.topic, caller.gateway, len(found), sum(map(record_bytes, found)))
+        size_bytes = sum(map(record_bytes, found))
+        broker.meters.gave_out(asked.topic, caller.gateway, len(found), size_bytes)
+        if broker.quotas.is_on:
+            broker.quotas.consumed(caller, size_bytes)
         return tuple(found)
 
     if asked.offset + asked.max_records <= partition.high_watermark:

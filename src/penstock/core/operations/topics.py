@@ -60,7 +60,7 @@ def find_topic(broker: "Broker", asked: topics.FindTopic, _: Caller) -> UUID:
 
 
 @works(topics.CreateTopic)
-async def create_topic(broker: "Broker", asked: topics.CreateTopic, _: Caller) -> topics.TopicDescription:
+async def create_topic(broker: "Broker", asked: topics.CreateTopic, caller: Caller) -> topics.TopicDescription:
     """Defaults are used only for a new topic: they cannot conflict with an existing one."""
     partitions, replication_factor, configs = asked.partitions, asked.replication_factor, asked.configs
     if asked.topic not in broker.topics:
@@ -74,20 +74,31 @@ async def create_topic(broker: "Broker", asked: topics.CreateTopic, _: Caller) -
         configs,
         asked.assignments,
     )
-    created = await broker.topics.create(new, exist_ok=not asked.must_be_new, validate_only=asked.validate_only)
+    count = 0
+    if asked.topic not in broker.topics and not asked.validate_only:
+        count = len(asked.assignments) or partitions or broker.settings.topics.partitions
+    with broker.quotas.mutating(caller, count, is_refusable=not asked.over_quota):
+        created = await broker.topics.create(new, exist_ok=not asked.must_be_new, validate_only=asked.validate_only)
     return described(created)
 
 
 @works(topics.AddPartitions)
-async def add_partitions(broker: "Broker", asked: topics.AddPartitions, _: Caller) -> None:
+async def add_partitions(broker: "Broker", asked: topics.AddPartitions, caller: Caller) -> None:
     """Returns when the partitions are there."""
-    await broker.topics.add_partitions(asked.topic, asked.count, asked.assignments, validate_only=asked.validate_only)
+    found = broker.topics.require(asked.topic)
+    count = 0 if asked.validate_only else max(asked.count - found.partition_count, 0)
+    with broker.quotas.mutating(caller, count, is_refusable=not asked.over_quota):
+        await broker.topics.add_partitions(
+            asked.topic, asked.count, asked.assignments, validate_only=asked.validate_only
+        )
 
 
 @works(topics.DeleteTopic)
-async def delete_topic(broker: "Broker", asked: topics.DeleteTopic, _: Caller) -> str:
+async def delete_topic(broker: "Broker", asked: topics.DeleteTopic, caller: Caller) -> str:
     """Returns its name."""
-    return (await broker.topics.delete(asked.topic)).name
+    found = broker.topics.require(asked.topic)
+    with broker.quotas.mutating(caller, found.partition_count, is_refusable=not asked.over_quota):
+        return (await broker.topics.delete(asked.topic)).name
 
 
 @answers(topics.DescribeTopic)

@@ -40,6 +40,8 @@ class Caller(NamedTuple):
     """The name of the listener."""
     method: str = ""
     """How the caller authenticated, in the words of the audit log; empty if it did not."""
+    client_id: str = ""
+    """What the client calls itself, which nothing proves: for quotas and the audit log."""
 
 
 INTERNAL: Final = Caller(Principal("penstock"), Gateway.INTERNAL)

@@ -117,3 +117,13 @@ class GrpcCall:
         tls = serving.listener.tls
         self.certificate: Final = None if tls is None else certificate_name(context, tls)
         """The name that the rules make of the client's certificate, if it presented one."""
+
+    def consumed(self, size_bytes: int) -> None:
+        """The client was sent records, which count for its quota."""
+        if self.broker.quotas.is_on:
+            self.broker.quotas.consumed(self.caller, size_bytes)
+
+    def check_quota(self) -> None:
+        """QuotaExceeded if the client is over a quota: a call is all that it can be told with, and a refused one can be repeated."""
+        if self.broker.quotas.is_on:
+            self.broker.quotas.check(self.caller)

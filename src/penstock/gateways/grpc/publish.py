@@ -34,6 +34,7 @@ _NOWHERE: Final = -1
 
 async def publish(request: PublishRequest, call: GrpcCall) -> PublishResponse:
     """Publish a record; answered once it is committed."""
+    call.check_quota()
     name, broker = request.topic, call.broker
     topic, records = broker.topics.get(name), (new_record(request),)
     results = await awaited(partial(broker.publisher.publish, call.caller, name, records, Acks.ALL))
@@ -168,6 +169,9 @@ class _PublishStream:
             self._pending_records += pending[-1].count
             if pending[0].is_done:
                 self._woken.set()
+            if self.call.broker.quotas.is_on:
+                # Nothing more is read: gRPC's flow control makes the client wait.
+                await asyncio.sleep(self.call.broker.quotas.delay_ms(self.call.caller) / 1000)
             while len(pending) >= GRPC_PENDING_FRAMES_MAX or self._pending_records >= GRPC_PENDING_RECORDS_MAX:
                 self._room.clear()
                 await self._room.wait()

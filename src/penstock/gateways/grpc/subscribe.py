@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 from penstock.gateways.grpc.call import GrpcCall
 from penstock.gateways.grpc.following import Following, ends_for
 from penstock.gateways.grpc.leasing import leasing
+from penstock.gateways.pacing import pace
 from penstock.limits import GRPC_BATCH_BYTES_MAX, GRPC_BATCH_RECORDS_MAX
 from penstock.operations.records import FollowTopic
 from penstock.wire.mq.messages import encode_frame
@@ -67,6 +68,7 @@ async def subscribe(request: SubscribeRequest, call: GrpcCall) -> None:
             if message is not None:
                 await write(message)
                 subscription.sent([item], len(message))
+                call.consumed(len(message))
                 count += 1
         return count
 
@@ -83,6 +85,7 @@ async def subscribe_batch(request: SubscribeRequest, call: GrpcCall) -> None:
             frame = encode_frame(message for _, message in messages)
             await write(frame)
             subscription.sent([item for item, _ in messages], len(frame))
+            call.consumed(len(frame))
         return len(messages)
 
     wanted = request.max_batch or _BATCH_RECORDS_DEFAULT
@@ -111,6 +114,8 @@ async def _serve(request: SubscribeRequest, call: GrpcCall, portion: int, send: 
                     left -= await send(subscription, taken)
                     if request.max_messages and left <= 0:
                         return
+                    if call.broker.quotas.is_on:
+                        await pace(call.broker.quotas, call.caller, subscription.woken, lambda: serving.stopping)
                 else:
                     await subscription.woken.wait()
                 serving.require_running()

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from penstock.address import Address
 from penstock.core.broker import Broker
 from penstock.core.operations.rights import may
+from penstock.core.quotas.names import QuotaKey
 from penstock.core.security.access import Caller
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.acls import ACTIONS
 from penstock.gateways.kafka.answers import answer_later
 from penstock.gateways.kafka.errors import counted_code
 from penstock.gateways.kafka.portions import AT_ONCE_MAX, Turns
+from penstock.limits import THROTTLE_MS_MAX
 from penstock.operations.access import CLUSTER_NAME
 from penstock.operations.operation import Action, AnyOperation, Operation, Resource
 from penstock.transport.listener import Listener
@@ -49,11 +51,43 @@ class RequestContext:
     listener: Listener
     local: Address
     """The address that the client connected to."""
+    throttle_ms: int = 0
+    """For how long the answer throttles the client, because of a quota."""
+    throttled_by: QuotaKey | None = None
+    """The quota that a handler found exceeded; None if the connection is muted already."""
+    seconds: float = 0.0
+    """The time that the handler took of the event loop; measured while there are quotas."""
 
     @property
     def advertised(self) -> Address:
         """The address that clients of this listener should connect to: the configured one, else the one that this client used."""
         return self.listener.advertised or self.local
+
+    # Quotas.
+
+    def consume_bytes_max(self) -> int | None:
+        """The most that a fetch may return within the client's quota, if it has one."""
+        rate = self.broker.quotas.of(self.caller).consume if self.broker.quotas.is_on else None
+        return None if rate is None else rate.burst()
+
+    def may_consume(self, size_bytes: int) -> bool:
+        """Whether the client may have these records, which then count. If not, the answer throttles it."""
+        rate = self.broker.quotas.of(self.caller).consume if self.broker.quotas.is_on else None
+        if rate is None:
+            return True
+        delay_ms = rate.record_within(size_bytes, self.broker.clock.monotonic_ms())
+        self._throttle(QuotaKey.CONSUME, delay_ms)
+        return not delay_ms
+
+    def throttle_mutations(self) -> None:
+        """Throttle the client for as long as it owes for changes of partitions."""
+        if self.broker.quotas.is_on:
+            self._throttle(QuotaKey.MUTATIONS, self.broker.quotas.mutation_delay_ms(self.caller))
+
+    def _throttle(self, key: QuotaKey, delay_ms: int) -> None:
+        delay_ms = min(delay_ms, THROTTLE_MS_MAX)
+        if delay_ms > self.throttle_ms:
+            self.throttle_ms, self.throttled_by = delay_ms, key
 
     # Operations. They are carried out on this node, because clients find the right node by themselves.
 

@@ -138,6 +138,15 @@ class FetchLane:
         self._connection = connection
         self._shape: FetchShape | None = None
 
+    def forget(self) -> None:
+        """The connection has another caller: what was learned for the last one does not count."""
+        self._shape = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Every fetch has an answer."""
+        return True
+
     def take(self, frames: FrameReader, start: int, end: int, version: int, correlation_id: int) -> bool:
         """Answer the request if it is the known one with another offset; False leaves it for the handler."""
         shape = self._shape
@@ -160,17 +169,22 @@ class FetchLane:
         partition = shape.partition
         if not partition.log.start_offset <= offset < partition.stable_offset:
             return False
+        rate = connection.throttle.allowance().consume if broker.quotas.is_on else None
+        bytes_max = shape.bytes_max if rate is None else min(shape.bytes_max, rate.burst())
         try:
-            records, next_offset = partition.read(offset, shape.bytes_max)
+            records, next_offset = partition.read(offset, bytes_max)
         except (PenstockError, OSError):
             return False
         if not records:
             return False
         # A request without time to wait gets what there is.
-        if len(records) < shape.bytes_min and shape.can_wait:
+        if len(records) < min(shape.bytes_min, bytes_max) and shape.can_wait:
             return False
         if partition.high_watermark <= next_offset < partition.acknowledged_offset:
             # More records are acknowledged, and the handler waits for them.
+            return False
+        if rate is not None and rate.record_within(len(records), broker.clock.monotonic_ms()):
+            # The handler answers without records, and throttles the client.
             return False
         flow = shape.flow
         flow.records_out += next_offset - offset

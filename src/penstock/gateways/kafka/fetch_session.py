@@ -168,6 +168,10 @@ class FetchSessions:
         self._sessions.move_to_end(known.session_id)
         return known
 
+    def close(self, session_id: int) -> None:
+        """Forget a session."""
+        self._forget(session_id)
+
     def _has_room(self, request: FetchRequest, count: int, more: int) -> bool:
         """Whether a session may have ``count`` partitions, ``more`` than now, and its names are not too long."""
         return (

@@ -176,6 +176,15 @@ class ProduceLane:
         self._broker = connection.broker
         self._shape: ProduceShape | None = None
 
+    def forget(self) -> None:
+        """The connection has another caller: what was learned for the last one does not count."""
+        self._shape = None
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether its requests have answers."""
+        return self._shape is not None and self._shape.acks != 0
+
     def take(self, frames: FrameReader, start: int, end: int, version: int, correlation_id: int) -> bool:
         """Handle the request if it has the known shape; False leaves it untouched for the handler."""
         shape = self._shape

@@ -99,6 +99,7 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
     def connection_lost(self, _: Exception | None) -> None:
         """The client has disconnected: its answers are dropped, and requests that were begun are completed."""
         self._closing = True
+        self._forget_mute()
         self.gateway.forget(self)
         self._keep(0)
         self._backlog.clear()
@@ -152,7 +153,11 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         if not self._closing:
             self._backlog += self._splitter.end()
             self._run()
-        return True
+        if self.listener.tls is None:
+            return True
+        # A TLS connection cannot be closed on one side only: the client gets what is ready now.
+        self._send()
+        return False
 
     def pause_writing(self) -> None:
         """The client reads its answers too slowly."""
@@ -185,6 +190,7 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
             and not self._choked
             and self._pending_lines < bounds.pending_lines_max
             and self._held_bytes < bounds.pending_output_bytes_max
+            and self._muted is None
         ):
             request = self._take_produces()
             if request is None:
@@ -226,6 +232,8 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
             topics = [request.topic or "" for request in lines]
             done = partial(self._produced, self._reserve(_PRODUCE, len(lines)), lines)
             publish_by_topic(self.broker.publisher, self.caller, topics, records, done)
+            if self.broker.quotas.is_on:
+                self._throttle()
         if refused is not None:
             self.gateway.count_error(refused.kind)
             self._answer(failure(refused.text))
@@ -283,6 +291,8 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
     def _done(self, request: Request, command: Command, found: object) -> None:
         data = self._line(request, command, found)
         self._working = False
+        if self.broker.quotas.is_on:
+            self._throttle()
         self.gateway.observe(request.type or "", perf_counter() - self.arrived, 1)
         self._answer(data)
 
@@ -378,15 +388,27 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
 
     # Bounds.
 
+    def _throttle(self) -> None:
+        """Take no more lines for a while if the client is over a quota."""
+        delay_ms = self.broker.quotas.delay_ms(self.caller)
+        if delay_ms and not self._closing:
+            self.mute(delay_ms, self.gateway.loop)
+            self._update_reading()
+
+    def _go_on(self) -> None:
+        self._run()
+
     def _update_reading(self) -> None:
         # The lines that have arrived are handled before more are read.
-        pause = self._choked or bool(self._backlog) or self._closing
+        pause = self._choked or bool(self._backlog) or self._closing or self._muted is not None
         if pause is not self._paused and not self._ended:
             self._pause_reading(pause)
 
     def look_after(self, monotonic_ms: int) -> None:
         """Once a second: close the connection if it is idle."""
-        self._close_if_idle(monotonic_ms, self.gateway.limits.connection_idle_ms_max, is_busy=self.is_busy)
+        self._close_if_idle(
+            monotonic_ms, self.gateway.limits.connection_idle_ms_max, is_busy=self.is_busy or self._muted is not None
+        )
 
     def close(self) -> None:
         """Take no more lines, and disconnect once everything begun is answered."""

@@ -19,6 +19,7 @@ NAMED_OTHERWISE = {
     Reason.UNKNOWN_CONSUMER: "unknown_member_id",
     Reason.DEADLINE_EXCEEDED: "invalid_record",
     Reason.BACKLOG_FULL: "throttling_quota_exceeded",
+    Reason.QUOTA_EXCEEDED: "throttling_quota_exceeded",
     Reason.NOT_LEASE_OWNER: "invalid_record_state",
     Reason.NOT_IN_FLIGHT: "invalid_record_state",
     Reason.UNKNOWN_SINK: "invalid_request",
@@ -29,7 +30,9 @@ NAMED_OTHERWISE = {
     Reason.AUTHENTICATION_REQUIRED: "sasl_authentication_failed",
     Reason.AUTHENTICATION_FAILED: "sasl_authentication_failed",
     Reason.UNKNOWN_USER: "resource_not_found",
+    Reason.UNKNOWN_ROLE: "resource_not_found",
     Reason.USER_ALREADY_EXISTS: "duplicate_resource",
+    Reason.UNKNOWN_API_KEY: "resource_not_found",
 }
 
 

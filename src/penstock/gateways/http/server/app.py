@@ -13,12 +13,28 @@ from starlette.responses import Response
 from starlette.routing import Match, Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from penstock.core.security.identity import NOBODY
+from penstock.errors import PenstockError
 from penstock.gateways.http.server import documentation, health, metrics
 from penstock.gateways.http.server.answers import REQUEST_ID, RawHeaders, given_request_id
+from penstock.gateways.http.server.connection import HttpConnection
 from penstock.gateways.http.server.errors import Refusal, error_answer, failure_answer, is_v1
-from penstock.gateways.http.server.routing import RawAnswer, refused
+from penstock.gateways.http.server.logins import OPEN_PATHS, has_credential, without_credential
+from penstock.gateways.http.server.routing import CONNECTION, RawAnswer, refused
 from penstock.gateways.http.tarantoolmq import consumers, members, messages, tail, topics
-from penstock.gateways.http.v1 import cluster, consume, dead_letters, groups, leases, produce, queues, sinks, status
+from penstock.gateways.http.v1 import (
+    access,
+    cluster,
+    consume,
+    dead_letters,
+    groups,
+    leases,
+    produce,
+    queues,
+    quotas,
+    sinks,
+    status,
+)
 from penstock.gateways.http.v1 import topics as v1_topics
 from penstock.limits import KIB
 from penstock.observe import logs as log_lines
@@ -45,7 +61,9 @@ RESOURCES: Final = (
     dead_letters,
     groups,
     sinks,
+    access,
     cluster,
+    quotas,
     status,
 )
 """In the order in which they are documented."""
@@ -82,11 +100,18 @@ def _refuse(request: Request, refusal: Refusal) -> Response:
     return RawAnswer(error_answer(request.scope["path"], refusal), request.scope["penstock.request_id"])
 
 
-def _refuse_unread(gateway: "HttpGateway", scope: Scope, refusal: Refusal) -> Response:
+def _refuse_unread(gateway: "HttpGateway", scope: Scope, error: Refusal | PenstockError) -> Response:
     """Refuse a request whose body is not read. The connection stays open only if the body is short."""
+    answer = refused(gateway, scope["path"], error)
     if _has_long_body(scope["headers"]):
-        refusal.headers = (*refusal.headers, (b"connection", b"close"))
-    return RawAnswer(refused(gateway, scope["path"], refusal), scope["penstock.request_id"])
+        answer = answer._replace(headers=(*answer.headers, (b"connection", b"close")))
+    return RawAnswer(answer, scope["penstock.request_id"])
+
+
+def _is_open(scope: Scope, connection: HttpConnection) -> bool:
+    """Whether everyone may send this request, and the client does not say who it is."""
+    asks = scope["path"] in OPEN_PATHS and scope["method"] in ("GET", "HEAD")
+    return asks and not has_credential(scope["headers"], connection)
 
 
 def _has_long_body(headers: RawHeaders) -> bool:
@@ -129,6 +154,19 @@ class RequestMiddleware:
         if refusal is not None:
             await _refuse_unread(self._gateway, scope, refusal)(scope, receive, send)
             return
+        connection: HttpConnection = scope[CONNECTION]
+        scope["penstock.caller"], scope["penstock.identity"] = connection.caller, NOBODY
+        logins = self._gateway.logins
+        if logins.is_required and not _is_open(scope, connection):
+            try:
+                login = await logins.login(scope["headers"], connection)
+            except PenstockError as error:
+                await _refuse_unread(self._gateway, scope, error)(scope, receive, send_with_id)
+                return
+            headers = without_credential(scope["headers"])
+            by_certificate = len(headers) == len(scope["headers"])
+            scope["penstock.caller"] = connection.authenticated(login, by_certificate=by_certificate)
+            scope["penstock.identity"], scope["headers"] = login.identity, headers
         try:
             await self._app(scope, receive, send_with_id)
         except Exception:

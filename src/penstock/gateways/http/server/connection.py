@@ -22,11 +22,13 @@ from uvicorn.server import ServerState
 
 from penstock.core.security.access import Caller
 from penstock.errors import PenstockError
+from penstock.gateways.connections import is_private
 from penstock.gateways.http.server.answers import Answer, rendered
 from penstock.gateways.http.server.browsers import authority_of
 from penstock.gateways.http.server.errors import Refusal, error_answer, failure_answer
 from penstock.gateways.http.server.lane import LaneCall
-from penstock.gateways.http.server.routing import HttpCall, bounded, refused, too_late
+from penstock.gateways.http.server.logins import Login
+from penstock.gateways.http.server.routing import CONNECTION, HttpCall, bounded, refused, throttle, too_late
 from penstock.transport.handshakes import NO_NAME, TLS_ON_PLAIN, TLS_RECORD, Failure
 from penstock.transport.listener import Arrival
 
@@ -94,9 +96,21 @@ class HttpConnection(HttpToolsProtocol):
         self.gateway: Final = gateway
         self.arrival: Final = arrival
         self.listener: Final = arrival.listener
+        self.caller: Caller = gateway.caller("", arrival.listener.name)
+        """Anonymous: the identity is that of each request."""
         self.certificate: str | None = None
         """The name that the rules make of the client's certificate, if it presented one."""
-        self.caller: Caller = gateway.caller("", arrival.listener.name)
+        self.is_private = False
+        """Whether nobody can read the bytes on the way."""
+        self._by_certificate: Login | None = None
+        """Once a request was authenticated by it."""
+        self._identified: tuple[Login, Caller] | None = None
+        """The last login in the lane, and its caller."""
+        self._authenticated = not gateway.logins.is_required
+        """Whether a request was authenticated, or none need be."""
+        self._stranger_ms = gateway.broker.clock.monotonic_ms()
+        """Since when it has neither authenticated nor been answered."""
+        self._digest = gateway.logins.digest if gateway.logins.is_required else None
         self._known = gateway.lane.known
         self._answers: deque[_Slot] = deque()
         self._sending = False
@@ -119,6 +133,8 @@ class HttpConnection(HttpToolsProtocol):
         self._refused = False
         self._nameless: str | None = None
         """Why there is no name for the certificate that the client presented."""
+        self._muted: asyncio.TimerHandle | None = None
+        """Until when no request is taken, because the client is over a quota."""
         self._closing = False
         self._active = True
         self._active_ms = gateway.broker.clock.monotonic_ms()
@@ -130,6 +146,7 @@ class HttpConnection(HttpToolsProtocol):
         """A client has connected."""
         super().connection_made(transport)
         self.arrival.on_crowded = transport.abort
+        self.is_private = is_private(transport)
         self.caller = self.gateway.caller(self.client[0] if self.client else "", self.listener.name)
         transport.set_write_buffer_limits(high=self.gateway.bounds.output_bytes_max)
         if self.listener.tls is not None:
@@ -138,6 +155,7 @@ class HttpConnection(HttpToolsProtocol):
             except ValueError as error:
                 self._nameless = str(error)
                 self.arrival.failed(Failure(NO_NAME, str(error)))
+        self.gateway.broker.quotas.connections.opened(self.arrival.host)
         room = self.gateway.has_room()
         if room is None:
             transport.abort()
@@ -147,6 +165,9 @@ class HttpConnection(HttpToolsProtocol):
         """The client has disconnected; what it published stays."""
         self._closing = True
         self.arrival.known()
+        self.gateway.broker.quotas.connections.closed(self.arrival.host)
+        if self._muted is not None:
+            self._muted.cancel()
         for slot in self._answers:
             if slot.cancel is not None and slot.data is None:
                 slot.cancel()
@@ -181,6 +202,21 @@ class HttpConnection(HttpToolsProtocol):
             return
         self._run(data)
 
+    def mute(self, delay_ms: int) -> None:
+        """Take no request for this time. What is under way is answered."""
+        if self._closing:
+            return
+        until = self.loop.time() + delay_ms / 1000
+        if self._muted is not None:
+            until = max(until, self._muted.when())
+            self._muted.cancel()
+        self._muted = self.loop.call_at(until, self.unmute)
+
+    def unmute(self) -> None:
+        """The time is over: take requests again."""
+        self._muted = None
+        self._resume()
+
     def pause_writing(self) -> None:
         """The client does not read its answers: take no more requests."""
         super().pause_writing()
@@ -200,16 +236,22 @@ class HttpConnection(HttpToolsProtocol):
         else:
             super().shutdown()
 
+    @property
+    def host(self) -> str:
+        """The address of the client."""
+        return self.caller.client
+
     # The fast lane.
 
     def _run(self, data: bytes) -> None:
         """Handle the complete requests, in order."""
         position, end = 0, len(data)
-        known = self._known
+        known, digest = self._known, self._digest
         pipelined_max = self.gateway.bounds.pipelined_max
         while position < end and not self._closing:
             if (
                 self.flow.write_paused
+                or self._muted is not None
                 or len(self._answers) >= pipelined_max
                 or self._promised_bytes > self.gateway.bounds.output_bytes_max
             ):
@@ -228,10 +270,17 @@ class HttpConnection(HttpToolsProtocol):
                 return
             body_start = head_end + 4
             head = data[position:body_start]
-            call = known.get(head, _UNKNOWN)
+            key = head if digest is None else digest(head)
+            call = known.get(key, _UNKNOWN)
             if call is _UNKNOWN:
-                call = self.gateway.lane.look_up(head)
-            if call is None:
+                call = self.gateway.lane.look_up(head, key, is_stranger=self._by_certificate is None)
+            caller: Caller | None = self.caller
+            if digest is not None and call is not None:
+                caller = self._caller_of(call)
+                if caller is None:
+                    # ASGI authenticates it, and the next one is looked up again.
+                    known.pop(key, None)
+            if call is None or caller is None:
                 self._to_asgi(data[position:])
                 return
             if call.is_large and self._answers:
@@ -243,9 +292,30 @@ class HttpConnection(HttpToolsProtocol):
                 self._hold(data[position:], body_end - position)
                 return
             position = body_end
-            self._serve(call, data[body_start:body_end])
+            self._serve(call, caller, data[body_start:body_end])
 
-    def _serve(self, found: LaneCall, body: bytes) -> None:
+    def _caller_of(self, call: LaneCall) -> Caller | None:
+        """The caller of a request in the lane, if its login still holds here."""
+        login = call.login
+        if login is None:
+            login = self._by_certificate
+        elif not self.is_private:
+            return None
+        if login is None or not self.gateway.logins.holds(login):
+            return None
+        if self._identified is None or self._identified[0] is not login:
+            self._identified = login, self.authenticated(login)
+        return self._identified[1]
+
+    def authenticated(self, login: Login, *, by_certificate: bool = False) -> Caller:
+        """The caller of a request of this connection with this login."""
+        self._authenticated = True
+        self.arrival.known()
+        if by_certificate:
+            self._by_certificate = login
+        return login.identity.on(self.caller)
+
+    def _serve(self, found: LaneCall, caller: Caller, body: bytes) -> None:
         gateway = self.gateway
         request_id = found.request_id or gateway.new_request_id()
         slot = _Slot(self, request_id, found, self.loop.time())
@@ -253,7 +323,7 @@ class HttpConnection(HttpToolsProtocol):
         self._promised_bytes += _ANSWER_BYTES_MIN + _ANSWER_RATIO * len(body)
         if found.is_large:
             self._promised_bytes += gateway.bounds.output_bytes_max
-        call = HttpCall(gateway, self.caller, found.path, found.params, found.query, found.headers, body, request_id)
+        call = HttpCall(gateway, caller, found.path, found.params, found.query, found.headers, body, request_id)
         try:
             found.hot(call, slot)
             slot.cancel = call.cancel
@@ -263,6 +333,8 @@ class HttpConnection(HttpToolsProtocol):
             identity = request_id.decode("ascii")
             logger.exception("request %s failed: POST %a", identity, found.path, extra={"request_id": identity})
             slot(failure_answer(found.path, request_id))
+        if gateway.broker.quotas.is_on:
+            throttle(call.caller, gateway, self)
 
     def ready(self) -> None:
         """An answer is complete; it is sent at the end of the turn, if all before it are complete."""
@@ -326,7 +398,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _resume(self) -> None:
         """Handle the requests that had to wait, if possible."""
-        if self._closing or self.flow.write_paused:
+        if self._closing or self.flow.write_paused or self._muted is not None:
             return
         if self._waits:
             self._waits = False
@@ -368,7 +440,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         super().on_message_begin()
-        self.scope["penstock.connection"] = self  # type: ignore[typeddict-unknown-key]
+        self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
         self._between_requests = False
         self._in_head = True
         self._head_is_older = False
@@ -403,6 +475,7 @@ class HttpConnection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """Uvicorn has sent an answer, and begins the next request."""
         self._serving = self.pipeline[-1][0] if self.pipeline else None
+        self._stranger_ms = self.gateway.broker.clock.monotonic_ms()
         super().on_response_complete()
 
     def on_message_complete(self) -> None:
@@ -448,16 +521,23 @@ class HttpConnection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         unsent_bytes = self.transport.get_write_buffer_size()
-        if self._active or unsent_bytes < self._unsent_bytes:
+        if self._active or self._muted is not None or unsent_bytes < self._unsent_bytes:
             self._active = False
             self._active_ms = now_ms
         self._unsent_bytes = unsent_bytes
-        if now_ms - self._active_ms > self._idle_ms_max(unsent_bytes):
+        if now_ms - self._active_ms > self._idle_ms_max(unsent_bytes) or self._is_late_stranger(now_ms):
             self.transport.abort()
         elif self._answers:
             self._answer_late_ones()
         elif self.pipeline and self.flow.read_paused:
             self._read_on_after_a_stream()
+
+    def _is_late_stranger(self, now_ms: int) -> bool:
+        """Whether the client must authenticate, and sends no complete head in time."""
+        if self._authenticated or now_ms - self._stranger_ms <= self.gateway.bounds.stranger_ms_max:
+            return False
+        cycle = self._cycle()
+        return cycle is None or cycle.response_complete
 
     def _read_on_after_a_stream(self) -> None:
         """Keep reading while a stream is sent, because a disconnect is only noticed by reading.

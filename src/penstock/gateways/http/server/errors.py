@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from penstock.errors import PenstockError, Reason
+from penstock.errors import PenstockError, QuotaExceeded, Reason
 from penstock.gateways.http.server.answers import JSON, Answer, encoder
 
 V1: Final = "/v1"
@@ -73,6 +73,8 @@ STATUSES: Final[Mapping[Reason, int]] = {
     Reason.UNKNOWN_SINK: 404,
     Reason.UNKNOWN_NODE: 404,
     Reason.UNKNOWN_USER: 404,
+    Reason.UNKNOWN_API_KEY: 404,
+    Reason.UNKNOWN_ROLE: 404,
     Reason.AUTHENTICATION_REQUIRED: 401,
     Reason.AUTHENTICATION_FAILED: 401,
     Reason.TOPIC_AUTHORIZATION_FAILED: 403,
@@ -93,6 +95,7 @@ STATUSES: Final[Mapping[Reason, int]] = {
     Reason.BACKLOG_FULL: 429,
     Reason.GROUP_MAX_SIZE_REACHED: 429,
     Reason.POLICY_VIOLATION: 429,
+    Reason.QUOTA_EXCEEDED: 429,
     Reason.CORRUPT_RECORDS: 500,
     Reason.STORAGE_ERROR: 503,
     Reason.NOT_ENOUGH_REPLICAS: 503,
@@ -144,13 +147,24 @@ MOVED: Final[Mapping[Reason, str]] = {
     Reason.COORDINATOR_LOAD_IN_PROGRESS: "A node is taking over. Try again in a moment.",
 }
 """Texts for errors without one that end within seconds in a cluster."""
+CHALLENGE: Final = (b"www-authenticate", b'Basic realm="penstock", Bearer')
+"""How a client can authenticate; part of every 401."""
 _RETRY_AFTER: Final = ((b"retry-after", b"1"),)
 
 
 def refusal_of(error: PenstockError) -> Refusal:
     """The refusal for an error of the core."""
     status = STATUSES.get(error.reason, 400)
+    if status == 401:
+        return Refusal(status, error.text, headers=(CHALLENGE,))
     moved = MOVED.get(error.reason)
     if moved is None:
-        return Refusal(status, error.text)
+        return Refusal(status, error.text, headers=_wait_first(error))
     return Refusal(status, moved if error.text == error.reason.value else error.text, headers=_RETRY_AFTER)
+
+
+def _wait_first(error: PenstockError) -> tuple[tuple[bytes, bytes], ...]:
+    """When to try again, in whole seconds."""
+    if not isinstance(error, QuotaExceeded):
+        return ()
+    return ((b"retry-after", str(-(-error.retry_after_ms // 1000)).encode()),)

@@ -14,6 +14,7 @@ from starlette.routing import Route
 from penstock import limits
 from penstock.core.broker import Broker
 from penstock.core.security.access import ANONYMOUS, Caller
+from penstock.core.security.identity import Identity
 from penstock.gateways.connections import SWEEP_MS
 from penstock.gateways.http.server.answers import encoder
 from penstock.gateways.http.server.app import build_app
@@ -21,6 +22,7 @@ from penstock.gateways.http.server.browsers import BrowserGuard, KnownHosts
 from penstock.gateways.http.server.connection import HttpConnection
 from penstock.gateways.http.server.errors import Refusal
 from penstock.gateways.http.server.lane import LaneTable
+from penstock.gateways.http.server.logins import Logins
 from penstock.gateways.http.server.openapi import document
 from penstock.ports import EndOfTurn
 from penstock.settings import HttpSettings
@@ -70,6 +72,8 @@ class HttpBounds:
     """A line of an NDJSON body."""
     batch_records_max: int = 100_000
     """Records of a batch."""
+    stranger_ms_max: int = 10_000
+    """A client that must authenticate has this time for each request until one is authenticated."""
     streams_max: int = 1000
     """Streams (tails, consumers, redrives) that are open at the same time."""
     fast_lane: bool = True
@@ -134,8 +138,10 @@ class HttpGateway:
         self.loop: Final = asyncio.get_running_loop()
         self.routes: list[Route] = []
         """Set when the application is built."""
-        self.on_stop: Final[dict[Callable[[], None], None]] = {}
-        """Ends each open stream: called when the gateway stops."""
+        self.streams: Final[dict[Callable[[], None], Identity]] = {}
+        """What ends each open stream, and whose it is: called when the gateway stops, or the identity is no longer current."""
+        self.logins: Final = Logins(broker.authenticator, broker.clock, broker.entropy.secret(32))
+        self.logins.on_changed.append(self._end_streams)
         self.guard = BrowserGuard(KnownHosts())
         self.lane: Final = LaneTable(self)
         self.held_bytes = 0
@@ -179,7 +185,7 @@ class HttpGateway:
             self._door.close()
         if self._sweep is not None:
             self._sweep.cancel()
-        for end in list(self.on_stop):
+        for end in list(self.streams):
             end()
         if self._serving is not None:
             self._server.should_exit = True
@@ -208,20 +214,28 @@ class HttpGateway:
         """Of answers that clients have not read."""
         return sum(connection.transport.get_write_buffer_size() for connection in self._server.server_state.connections)
 
-    def begin_stream(self, end: Callable[[], None]) -> None:
-        """Register an endless stream; ``end`` is called when the gateway stops. 503 if there are too many."""
-        if len(self.on_stop) >= self.bounds.streams_max:
+    def begin_stream(self, end: Callable[[], None], identity: Identity) -> None:
+        """Register an endless stream; ``end`` is called when the gateway stops, or the identity is no longer current. 503 if there are
+        too many.
+        """
+        if len(self.streams) >= self.bounds.streams_max:
             raise Refusal(503, f"There are {self.bounds.streams_max} open streams. Close some, or try again later.")
-        self.on_stop[end] = None
+        self.streams[end] = identity
 
     def end_stream(self, end: Callable[[], None]) -> None:
         """Remove a stream, if it is registered."""
-        self.on_stop.pop(end, None)
+        self.streams.pop(end, None)
+
+    def _end_streams(self) -> None:
+        """End those whose user, password or key is gone, or whose token has expired."""
+        for end, identity in list(self.streams.items()):
+            if not self.logins.is_current(identity):
+                end()
 
     @functools.cached_property
     def openapi(self) -> bytes:
         """The OpenAPI document."""
-        return encoder.encode(document(self.routes))
+        return encoder.encode(document(self.routes, secured=self.logins.is_required))
 
     @functools.cached_property
     def metrics(self) -> "MetricsText":
@@ -239,7 +253,8 @@ class HttpGateway:
         return self._rendered_headers
 
     def look_after(self) -> None:
-        """Close idle connections, and answer requests that take too long."""
+        """Close idle connections, answer requests that take too long, and end streams whose token has expired."""
+        self._end_streams()
         now_ms = self.broker.clock.monotonic_ms()
         for connection in list(self._server.server_state.connections):
             if isinstance(connection, HttpConnection):

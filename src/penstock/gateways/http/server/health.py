@@ -17,11 +17,11 @@ class Healthy(Struct, frozen=True, omit_defaults=True):
     problem: str | UnsetType = UNSET
 
 
-class Alive(Struct, frozen=True):
-    """The process is running."""
+class Alive(Struct, frozen=True, omit_defaults=True):
+    """The process is running. The version is for clients that authenticate, if they must."""
 
     status: Literal["alive"]
-    version: str
+    version: str | UnsetType = UNSET
 
 
 class Readiness(Struct, frozen=True, omit_defaults=True):
@@ -41,8 +41,8 @@ async def _health(call: HttpCall) -> Answer:
 
 
 @CALLS.get("/livez", CallDoc("Check whether the process is alive", {200: Alive}))
-async def _livez(_: HttpCall) -> Answer:
-    return json_answer(Alive("alive", __version__))
+async def _livez(call: HttpCall) -> Answer:
+    return json_answer(Alive("alive") if call.is_stranger else Alive("alive", __version__))
 
 
 def _unregistered(broker: Broker) -> str | None:
@@ -61,6 +61,6 @@ async def _readyz(call: HttpCall) -> Answer:
     gateway = call.gateway
     problem = gateway.problem() or _unregistered(gateway.broker)
     if problem is not None:
-        return json_answer(Readiness("not ready", problem), 503)
+        return json_answer(Readiness("not ready", UNSET if call.is_stranger else problem), 503)
     ready = gateway.is_ready()
     return json_answer(Readiness("ready" if ready else "not ready"), 200 if ready else 503)

@@ -4,8 +4,12 @@ Clients that stay connected send the same head again and again, so each head is 
 and remembered. The lane takes plain requests only: a hot call, HTTP/1.1, kept alive, with a length and no transfer coding. All others
 go to ASGI. A request that both could take gets the same bytes as its answer from both.
 
-Invariant: an entry depends only on the bytes of the head and on the routes, and there are at most ``HEADS_MAX`` entries with heads of
-at most ``HEAD_BYTES_MAX`` bytes.
+If clients must authenticate, the table has keyed digests instead of heads, because a head may contain a credential. An entry then has the
+identity that the credential proves; the connection checks that it still holds. A head with a credential that is not known yet goes to
+ASGI, which can wait for the answer.
+
+Invariant: an entry depends only on the bytes of the head, on the routes and on the users, and there are at most ``HEADS_MAX`` entries
+with heads of at most ``HEAD_BYTES_MAX`` bytes, and ``ALL_HEADS_BYTES_MAX`` in total.
 """
 
 from collections.abc import Mapping
@@ -16,14 +20,18 @@ import httptools
 from starlette.routing import Match, Route
 
 from penstock.gateways.http.server.answers import NDJSON, RawHeaders, given_request_id
+from penstock.gateways.http.server.logins import Login, without_credential
 from penstock.gateways.http.server.routing import ApiRoute, HotHandler
+from penstock.limits import KIB, MIB
 from penstock.meters import Histogram
 
 if TYPE_CHECKING:
     from penstock.gateways.http.server.gateway import HttpGateway
 
 HEADS_MAX: Final = 4096
-HEAD_BYTES_MAX: Final = 1024
+HEAD_BYTES_MAX: Final = 4 * KIB
+"""Enough for a token with the usual claims."""
+ALL_HEADS_BYTES_MAX: Final = 4 * MIB
 _UNUSUAL: Final = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"http2-settings"})
 
 
@@ -40,6 +48,8 @@ class LaneCall:
     request_id: bytes | None
     latency: Histogram
     is_large: bool
+    login: Login | None
+    """Whose credential the head has, if clients must authenticate and it has one."""
 
 
 class _Head:
@@ -66,15 +76,25 @@ class LaneTable:
     def __init__(self, gateway: "HttpGateway") -> None:
         self._gateway = gateway
         self.known: Final[dict[bytes, LaneCall | None]] = {}
+        """By the head, or by its digest if clients must authenticate."""
+        self._known_bytes = 0
 
-    def look_up(self, head: bytes) -> LaneCall | None:
-        """How to handle a request with this head, which includes its empty line."""
+    def look_up(self, head: bytes, key: bytes, *, is_stranger: bool) -> LaneCall | None:
+        """How to handle a request with this head, which includes its empty line. A stranger is a client without a certificate."""
         found = self._read(head)
-        if len(head) <= HEAD_BYTES_MAX and (found is None or found.request_id is None):
-            if len(self.known) >= HEADS_MAX:
+        if len(head) <= HEAD_BYTES_MAX and self._is_worth_remembering(found, is_stranger=is_stranger):
+            self._known_bytes += len(head)
+            if len(self.known) >= HEADS_MAX or self._known_bytes > ALL_HEADS_BYTES_MAX:
                 self.known.clear()
-            self.known[head] = found
+                self._known_bytes = len(head)
+            self.known[key] = found
         return found
+
+    def _is_worth_remembering(self, found: LaneCall | None, *, is_stranger: bool) -> bool:
+        if found is not None and found.request_id is not None:
+            return False
+        # Those who have not authenticated must not displace anything, and their credential may be known the next time.
+        return not self._gateway.logins.is_required or (found is not None and not (is_stranger and found.login is None))
 
     def _read(self, head: bytes) -> LaneCall | None:
         if not self._gateway.bounds.fast_lane or len(head) > self._gateway.bounds.head_bytes_max:
@@ -103,6 +123,12 @@ class LaneTable:
         length = _plain_length(collected.headers)
         if length is None or length > self._gateway.bounds.lane_body_bytes_max:
             return None
+        headers, login = collected.headers, None
+        if self._gateway.logins.is_required:
+            login = self._gateway.logins.remembered(headers)
+            headers = without_credential(headers)
+            if login is None and len(headers) < len(collected.headers):
+                return None
         for known in self._gateway.routes:
             found = self._match(known, path)
             if found is not None:
@@ -115,11 +141,12 @@ class LaneTable:
                     path,
                     matched.groupdict(),
                     parsed.query or b"",
-                    collected.headers,
+                    headers,
                     length,
-                    given_request_id(collected.headers),
+                    given_request_id(headers),
                     found.latency,
                     found.is_large,
+                    login,
                 )
         return None
 

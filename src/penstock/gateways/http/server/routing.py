@@ -19,7 +19,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock.core.security.access import Caller
-from penstock.errors import PenstockError
+from penstock.core.security.identity import NOBODY, Identity
+from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.server.answers import Answer, RawHeaders, headers_of
 from penstock.gateways.http.server.errors import CODES, UNKNOWN_TOPIC, Refusal, error_answer, refusal_of
 from penstock.limits import KIB
@@ -28,11 +29,14 @@ from penstock.operations.operation import Operation
 from penstock.types import Gateway
 
 if TYPE_CHECKING:
+    from penstock.gateways.http.server.connection import HttpConnection
     from penstock.gateways.http.server.gateway import HttpGateway
 
 T = TypeVar("T")
 
 QUERY_FIELDS_MAX: Final = 100
+CONNECTION: Final = "penstock.connection"
+"""The connection of a request, in its scope."""
 _LARGE_ANSWER_BYTES: Final = 64 * KIB
 
 
@@ -52,7 +56,15 @@ class HttpCall:
     body: bytes
     request_id: bytes
     request: Request | None = None
+    identity: Identity = NOBODY
     cancel: Callable[[], None] | None = None
+
+    def require_current(self) -> None:
+        """AUTHENTICATION_FAILED if the caller's user, password or key is gone, or its token has expired, since the request began."""
+        if not self.gateway.logins.is_current(self.identity):
+            raise PenstockError(
+                Reason.AUTHENTICATION_FAILED, "The credential of this request is no longer valid; send another one"
+            )
 
     def header(self, name: bytes) -> bytes | None:
         """The first header with this lower-case name."""
@@ -60,6 +72,11 @@ class HttpCall:
             if key == name:
                 return value
         return None
+
+    @property
+    def is_stranger(self) -> bool:
+        """Whether the client must authenticate and has not: a handler tells it as little as possible."""
+        return self.identity is NOBODY and self.gateway.logins.is_required
 
     async def do(self, operation: Operation[T]) -> T:
         """The result of an operation; 504 if it takes longer than a request may."""
@@ -240,6 +257,8 @@ def _route(
         except (PenstockError, Refusal) as error:
             answer = refused(gateway, call.path, error)
         latency.observe(gateway.loop.time() - started)
+        if gateway.broker.quotas.is_on:
+            throttle(call.caller, gateway, request.scope[CONNECTION])
         if isinstance(answer, Answer):
             return RawAnswer(bounded(gateway, call.path, answer), call.request_id)
         return answer
@@ -250,6 +269,13 @@ def _route(
     route.latency = latency
     route.method = method
     return route
+
+
+def throttle(caller: Caller, gateway: "HttpGateway", connection: "HttpConnection") -> None:
+    """Take no request from the connection for a while if the caller is over a quota now."""
+    delay_ms = gateway.broker.quotas.delay_ms(caller)
+    if delay_ms:
+        connection.mute(delay_ms)
 
 
 async def _retrying_unknown_topic(call: HttpCall, handler: Handler) -> Answer | Response:
@@ -339,7 +365,7 @@ def call_of(gateway: "HttpGateway", request: Request) -> HttpCall:
     scope = request.scope
     return HttpCall(
         gateway,
-        scope["penstock.connection"].caller,
+        scope["penstock.caller"],
         scope["path"],
         request.path_params,
         scope["query_string"],
@@ -347,6 +373,7 @@ def call_of(gateway: "HttpGateway", request: Request) -> HttpCall:
         b"",
         scope["penstock.request_id"],
         request,
+        scope["penstock.identity"],
     )
 
 

@@ -40,8 +40,8 @@ class StreamedAnswer(Response):
         self.call = call
 
     def begin(self) -> None:
-        """The gateway calls :meth:`end` when it stops. 503 if there are too many streams."""
-        self.call.gateway.begin_stream(self.end)
+        """The gateway calls :meth:`end` when it stops, or the caller's credential is no longer valid. 503 if there are too many streams."""
+        self.call.gateway.begin_stream(self.end, self.call.identity)
 
     @abstractmethod
     def end(self) -> None:

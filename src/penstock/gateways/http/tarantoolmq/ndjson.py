@@ -112,6 +112,7 @@ class _Lines(Response):
                 answered.set_result(results)
 
         try:
+            self._call.require_current()
             self._publish(self._call, self._call.params["topic"], messages, self._acks, done)
         except (PenstockError, Refusal) as error:
             done([NotPublished(error.text)] * len(messages))

@@ -23,6 +23,7 @@ from penstock.gateways.http.v1.models import ConsumedRecord, ConsumeRequest
 from penstock.gateways.http.v1.records import consumed
 from penstock.gateways.http.v1.requests import names_of, parameters_of, read, require_topic
 from penstock.limits import KIB
+from penstock.operations.operation import Action
 from penstock.operations.queues import Consume, Delivery
 from penstock.types import Gateway
 
@@ -48,6 +49,11 @@ class ConsumeStream(OperationStream):
         self._waiting: asyncio.Task[None] | None = None
         self._ended: asyncio.Future[None] = self._gateway.loop.create_future()
         self._window = WINDOW_FIRST
+        self._quotas = call.gateway.broker.quotas
+        self._caller = call.caller
+        self._held_credit = 0
+        """Credit that is granted later, because the reader is over a quota."""
+        self._holding: asyncio.TimerHandle | None = None
 
     # Called by the queue.
 
@@ -79,6 +85,8 @@ class ConsumeStream(OperationStream):
         """Lease nothing more to the reader."""
         self._send = None
         super().close()
+        if self._holding is not None:
+            self._holding.cancel()
         if self._waiting is not None:
             self._waiting.cancel()
 
@@ -88,7 +96,7 @@ class ConsumeStream(OperationStream):
         try:
             waits_for = sending.send(None)
         except StopIteration:
-            self.flow.grant(credit)
+            self._grant(credit)
             return
         except Exception:  # noqa: BLE001 - an error of a reader must not reach the queue
             # The connection is closed, which is about to be reported.
@@ -105,6 +113,8 @@ class ConsumeStream(OperationStream):
         sending = send(piece(body))
         assert isinstance(sending, Coroutine)
         self._gateway.broker.meters.gave_out(self._topic, Gateway.HTTP, len(lines), len(body))
+        if self._quotas.is_on:
+            self._quotas.consumed(self._caller, len(body))
         return self._credit(len(lines), len(body)), sending
 
     def _credit(self, count: int, size_bytes: int) -> int:
@@ -114,14 +124,29 @@ class ConsumeStream(OperationStream):
         self._window += credit - count
         return credit
 
+    def _grant(self, credit: int) -> None:
+        """Allow so many more records, but only once the reader is within its quotas."""
+        delay_ms = self._quotas.delay_ms(self._caller) if self._quotas.is_on else 0
+        if not delay_ms and self._holding is None:
+            self.flow.grant(credit)
+            return
+        self._held_credit += credit
+        if self._holding is None:
+            self._holding = self._gateway.loop.call_later(delay_ms / 1000, self._grant_held)
+
+    def _grant_held(self) -> None:
+        self._holding = None
+        credit, self._held_credit = self._held_credit, 0
+        self._grant(credit)
+
     async def _push_rest(self, send: Send, credit: int, sending: Coroutine[Any, None, None], waits_for: object) -> None:
         try:
             await _finished(sending, waits_for)
-            self.flow.grant(credit)
+            self._grant(credit)
             while self._lines:
                 credit, sending = self._begin(send)
                 await sending
-                self.flow.grant(credit)
+                self._grant(credit)
         except Exception:  # noqa: BLE001 - as above
             self.end()
             return
@@ -155,7 +180,7 @@ def _finished(begun: Coroutine[Any, None, None], waits_for: object) -> Generator
 async def _consume(call: HttpCall) -> Answer | Response:
     request = read(ConsumeRequest, call.query, call.body)
     names = names_of(request)
-    require_topic(call, names.topic)
+    require_topic(call, names.topic, Action.READ)
     lease_ms = lease_ms_of(call, request.lease_ms)
     if call.is_head:
         return Answer(200, b"", NDJSON)

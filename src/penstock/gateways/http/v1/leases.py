@@ -28,6 +28,7 @@ from penstock.gateways.http.v1.models import (
 )
 from penstock.gateways.http.v1.records import consumed
 from penstock.gateways.http.v1.requests import Names, names_of, parameters_of, read, refuse, require_topic
+from penstock.operations.operation import Action
 from penstock.operations.queues import Ack, AckUpTo, Delivery, Extend, Lease, Nack
 
 CALLS: Final = ApiCalls("v1: queues")
@@ -125,7 +126,7 @@ def lease(call: HttpCall, done: Done) -> None:
     """POST /v1/lease."""
     request = read(LeaseRequest, call.query, call.body)
     names = names_of(request)
-    require_topic(call, names.topic)
+    require_topic(call, names.topic, Action.READ)
     if not 1 <= request.max_records <= LEASE_RECORDS_MAX:
         raise refuse(f"max_records must be from 1 to {LEASE_RECORDS_MAX}")
     if request.wait_ms > WAIT_MS_MAX:
@@ -138,8 +139,12 @@ def lease(call: HttpCall, done: Done) -> None:
         answer = json_answer(LeasedRecords([consumed(each, until=True) for each in found]))
         if found:
             call.gateway.broker.meters.gave_out(names.topic, call.caller.gateway, len(found), len(answer.body))
+            if call.gateway.broker.quotas.is_on:
+                call.gateway.broker.quotas.consumed(call.caller, len(answer.body))
         done(answer)
 
+    if call.gateway.broker.quotas.is_on:
+        call.gateway.broker.quotas.check_consume(call.caller)
     asked = Lease(*names, request.max_records, lease_ms_of(call, request.lease_ms), request.wait_ms)
     # Nothing must be leased to a client that has disconnected.
     call.cancel = call.gateway.broker.begin(asked, call.caller, leased)
@@ -169,7 +174,7 @@ def _records_of(call: HttpCall, request: RecordRequest) -> tuple[Names, int, lis
     else:
         assert offset is not None
         offsets = [offset]
-    if partition >= require_topic(call, names.topic).partition_count:
+    if partition >= require_topic(call, names.topic, Action.READ).partition_count:
         raise refuse("partition out of range")
     return names, partition, offsets
 

@@ -17,6 +17,7 @@ from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Done, HttpC
 from penstock.gateways.http.v1.models import ErrorAnswer, Produced, ProduceRequest
 from penstock.gateways.http.v1.records import bytes_of, envelope_in
 from penstock.gateways.http.v1.requests import PRODUCE_PARAMETERS, read, refuse, require_topic
+from penstock.operations.operation import Action
 from penstock.operations.records import PublishedOnce, PublishOnce
 from penstock.types import Acks
 
@@ -47,7 +48,7 @@ def produce(call: HttpCall, done: Done) -> None:
     if not topic or not request.value:
         raise refuse("topic and value are required")
     broker = call.gateway.broker
-    found = require_topic(call, topic)
+    found = require_topic(call, topic, Action.WRITE)
     value = bytes_of("value", request.value, request.encoding)
     key = None if request.key is None else bytes_of("key", request.key, request.key_encoding)
     envelope = NO_ENVELOPE

@@ -76,6 +76,9 @@ class _Fetch:
         self._context = context
         self._incremental = session.session_id != NO_SESSION and request.session_epoch > 0
         self._bytes_max = min(max(request.max_bytes, 0), context.gateway.limits.fetch_bytes_max)
+        quota_bytes_max = context.consume_bytes_max()
+        if quota_bytes_max is not None:
+            self._bytes_max = min(self._bytes_max, quota_bytes_max)
         self._bytes_min = min(request.min_bytes, self._bytes_max)
         self._wait_ms = min(max(request.max_wait_ms, 0), FETCH_WAIT_MS_MAX)
         self._committed_only = request.isolation_level == READ_COMMITTED
@@ -289,7 +292,9 @@ class _Fetch:
             timer.cancel()
 
     def response(self) -> FetchResponse:
-        """What was found last, without what the session has sent already."""
+        """What was found last, without what the session has sent already; nothing if that would be over the client's quota."""
+        if not self._context.may_consume(sum(size for _, _, size in self._counted)):
+            return self._nothing()
         for name, count, size in self._counted:
             self._broker.meters.gave_out(name, Gateway.KAFKA, count, size)
         session = self._session
@@ -322,6 +327,14 @@ class _Fetch:
                 for node in self._leaders.values()
             ]
         return response
+
+    def _nothing(self) -> FetchResponse:
+        """The answer to a client that is over its quota (KIP-219). A session that has just begun ends: the client has not seen its partitions."""
+        session_id = self._session.session_id
+        if not self._incremental:
+            self._gateway.fetch_sessions.close(session_id)
+            session_id = NO_SESSION
+        return FetchResponse(session_id=session_id, responses=[])
 
 
 def _diverging(partition: Replica, wanted: FetchedPartition) -> FetchResponseDivergingEpoch | None:

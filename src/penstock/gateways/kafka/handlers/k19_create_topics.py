@@ -1,7 +1,10 @@
 """CreateTopics (API key 19).
 
-Version 4 accepts -1 for the broker's default numbers; 5 returns the numbers and configs of the topic to clients that may describe its configs; 7 its id.
+Version 4 accepts -1 for the broker's default numbers; 5 returns the numbers and configs of the topic to clients that may describe its
+configs; 6 can be refused because of a quota; 7 returns the id of the topic.
 """
+
+from typing import Final
 
 from penstock.core.topics.config import describe_topic_configs
 from penstock.core.topics.topics import UNSET
@@ -21,6 +24,8 @@ from penstock.wire.kafka.create_topics_generated import (
     CreateTopicsResponseTopic,
 )
 
+_QUOTA_FROM: Final = 6
+
 
 @handles(ApiKey.CREATE_TOPICS, versions=(2, 7))
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> CreateTopicsResponse:
@@ -28,11 +33,11 @@ async def handle(request: CreateTopicsRequest, context: RequestContext) -> Creat
     by_name: dict[str, list[CreateTopicsRequestTopic]] = {}
     for topic in request.topics:
         by_name.setdefault(topic.name, []).append(topic)
-    return CreateTopicsResponse(
-        topics=await at_a_time(
-            list(by_name.values()), lambda asked: _create(asked, context, validate_only=request.validate_only)
-        )
+    topics = await at_a_time(
+        list(by_name.values()), lambda asked: _create(asked, context, validate_only=request.validate_only)
     )
+    context.throttle_mutations()
+    return CreateTopicsResponse(topics=topics)
 
 
 async def _create(
@@ -43,7 +48,7 @@ async def _create(
         context.check(CreateTopic(name))
         if len(asked) > 1:
             raise PenstockError(Reason.INVALID_REQUEST, "The topic is listed twice in the request. List it once.")
-        topic = await context.do(_operation(asked[0], validate_only=validate_only))
+        topic = await context.do(_operation(asked[0], context, validate_only=validate_only))
     except PenstockError as error:
         return CreateTopicsResponseTopic(name=name, error_code=context.code(error), error_message=error.text)
     if not context.may(Action.DESCRIBE_CONFIGS, Resource.TOPIC, name):
@@ -70,7 +75,7 @@ async def _create(
     )
 
 
-def _operation(asked: CreateTopicsRequestTopic, *, validate_only: bool) -> CreateTopic:
+def _operation(asked: CreateTopicsRequestTopic, context: RequestContext, *, validate_only: bool) -> CreateTopic:
     assignments = {assignment.partition_index: tuple(assignment.broker_ids) for assignment in asked.assignments}
     if len(assignments) < len(asked.assignments):
         raise PenstockError(Reason.INVALID_REPLICA_ASSIGNMENT, "A partition is assigned twice. Assign each one once.")
@@ -85,4 +90,5 @@ def _operation(asked: CreateTopicsRequestTopic, *, validate_only: bool) -> Creat
         assignments=assignments,
         must_be_new=True,
         validate_only=validate_only,
+        over_quota=context.version < _QUOTA_FROM,
     )

@@ -1,4 +1,4 @@
-"""DeleteTopics (API key 20). Version 5 adds an error text; 6 accepts ids as well as names."""
+"""DeleteTopics (API key 20). Version 5 adds an error text and can be refused because of a quota; 6 accepts ids as well as names."""
 
 from typing import Final
 from uuid import UUID
@@ -20,6 +20,7 @@ from penstock.wire.kafka.delete_topics_generated import (
 )
 from penstock.wire.kafka.primitives import UUID_ZERO
 
+_QUOTA_FROM: Final = 5
 _IDS_FROM: Final = 6
 
 
@@ -29,7 +30,9 @@ async def handle(request: DeleteTopicsRequest, context: RequestContext) -> Delet
     asked = request.topics
     if context.version < _IDS_FROM:
         asked = [DeleteTopicsRequestTopic(name) for name in request.topic_names]
-    return DeleteTopicsResponse(responses=await at_a_time(asked, lambda topic: _delete(topic, context)))
+    responses = await at_a_time(asked, lambda topic: _delete(topic, context))
+    context.throttle_mutations()
+    return DeleteTopicsResponse(responses=responses)
 
 
 async def _delete(asked: DeleteTopicsRequestTopic, context: RequestContext) -> DeleteTopicsResponseTopic:
@@ -53,7 +56,7 @@ async def _delete(asked: DeleteTopicsRequestTopic, context: RequestContext) -> D
 
 async def _delete_named(name: str, context: RequestContext) -> str:
     try:
-        return await context.do(DeleteTopic(name))
+        return await context.do(DeleteTopic(name, over_quota=context.version < _QUOTA_FROM))
     except PenstockError as error:
         if error.reason is Reason.UNKNOWN_TOPIC_OR_PARTITION:
             check_topic_name(name)

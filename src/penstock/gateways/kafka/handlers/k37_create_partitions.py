@@ -1,4 +1,6 @@
-"""CreatePartitions (API key 37): add partitions to topics. Versions 2 and 3 changed nothing here."""
+"""CreatePartitions (API key 37): add partitions to topics. Version 2 is flexible; 3 can be refused because of a quota."""
+
+from typing import Final
 
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
@@ -13,6 +15,8 @@ from penstock.wire.kafka.create_partitions_generated import (
     CreatePartitionsResponseResult,
 )
 
+_QUOTA_FROM: Final = 3
+
 
 @handles(ApiKey.CREATE_PARTITIONS, versions=(0, 3))
 async def handle(request: CreatePartitionsRequest, context: RequestContext) -> CreatePartitionsResponse:
@@ -20,11 +24,11 @@ async def handle(request: CreatePartitionsRequest, context: RequestContext) -> C
     by_name: dict[str, list[CreatePartitionsRequestTopic]] = {}
     for topic in request.topics:
         by_name.setdefault(topic.name, []).append(topic)
-    return CreatePartitionsResponse(
-        results=await at_a_time(
-            list(by_name.values()), lambda asked: _grow(asked, context, validate_only=request.validate_only)
-        )
+    results = await at_a_time(
+        list(by_name.values()), lambda asked: _grow(asked, context, validate_only=request.validate_only)
     )
+    context.throttle_mutations()
+    return CreatePartitionsResponse(results=results)
 
 
 async def _grow(
@@ -36,7 +40,8 @@ async def _grow(
         if len(asked) > 1:
             raise PenstockError(Reason.INVALID_REQUEST, "The topic is listed twice in the request. List it once.")
         assignments = None if topic.assignments is None else tuple(tuple(one.broker_ids) for one in topic.assignments)
-        await context.do(AddPartitions(topic.name, topic.count, assignments, validate_only))
+        over_quota = context.version < _QUOTA_FROM
+        await context.do(AddPartitions(topic.name, topic.count, assignments, validate_only, over_quota))
     except PenstockError as error:
         return CreatePartitionsResponseResult(topic.name, context.code(error), error.text)
     return CreatePartitionsResponseResult(topic.name)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.address import Address
+from penstock.core.security.access import Caller
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.server.answers import RawHeaders
 from penstock.gateways.http.server.browsers import BrowserGuard, KnownHosts, authority_of
@@ -276,16 +277,19 @@ async def test_programs_are_served_as_before(tmp_path: Path) -> None:
             await raw.close()
 
 
-async def test_a_client_cannot_choose_its_address(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fast_lane", [True, False])
+async def test_a_client_cannot_choose_its_address(tmp_path: Path, *, fast_lane: bool) -> None:
     """uvicorn believes X-Forwarded-For from loopback, unless it is told not to."""
-    async with HttpNode(tmp_path) as node:
+    async with HttpNode(tmp_path, HttpBounds(fast_lane=fast_lane)) as node:
+        await node.create("orders", 1)
         seen: list[str] = []
-        ask = node.http.caller
+        publish = node.broker.publisher.publish
 
-        def caller(host: str) -> Any:
-            seen.append(host)
-            return ask(host)
+        def recorded(caller: Caller, *rest: Any) -> None:
+            seen.append(caller.client)
+            publish(caller, *rest)
 
-        node.http.caller = caller  # type: ignore[method-assign]
-        await node.client.get("/topics", headers={"X-Forwarded-For": "9.9.9.9"})
-        assert seen[-1] == "127.0.0.1"
+        node.broker.publisher.publish = recorded  # type: ignore[method-assign]
+        raw = await node.connect()
+        assert status_of(await raw.ask(post(MESSAGES, b'{"value":"x"}', "X-Forwarded-For: 9.9.9.9"))) == 200
+        assert seen == ["127.0.0.1"]

@@ -73,7 +73,7 @@ async def test_a_head_without_an_end_is_refused(tmp_path: Path, begin: bytes) ->
         await raw.close()
 
 
-@pytest.mark.parametrize("noise", [b"\x16\x03\x01\x00\x05hello\r\n\r\n", b"GET\r\n\r\n", b"POST / HTTP/9.9\r\n\r\n"])
+@pytest.mark.parametrize("noise", [b"\x17\x03\x01\x00\x05hello\r\n\r\n", b"GET\r\n\r\n", b"POST / HTTP/9.9\r\n\r\n"])
 async def test_noise_is_refused_in_json_and_disturbs_nobody(node: HttpNode, noise: bytes) -> None:
     raw = await node.connect()
     answer = await raw.ask(noise)
@@ -266,9 +266,9 @@ async def test_a_stream_ends_with_its_client_though_other_requests_wait_behind_i
     await node.create("orders", 1)
     raw = await node.connect()
     await raw.send(request("GET", path) + HEALTH * 3)
-    await becomes(lambda: node.http.on_stop)
+    await becomes(lambda: node.http.streams)
     await raw.close()
-    await becomes(lambda: not node.http.on_stop)
+    await becomes(lambda: not node.http.streams)
 
 
 @pytest.mark.parametrize("path", STREAMS)
@@ -287,7 +287,7 @@ async def test_a_client_that_leaves_is_noticed_though_its_next_request_came_whil
 
     def noticed() -> bool:
         node.http.look_after()
-        return not node.http.on_stop
+        return not node.http.streams
 
     await becomes(noticed)
     await until(node, 0)
@@ -304,7 +304,7 @@ async def test_more_requests_than_anybody_waits_for_behind_a_stream_end_it(node:
 
     def ended() -> bool:
         node.http.look_after()
-        return not node.http.on_stop
+        return not node.http.streams
 
     await becomes(ended)
     await raw.close()
@@ -320,7 +320,7 @@ async def test_a_head_request_begins_no_stream(node: HttpNode, path: str) -> Non
     assert status_of(head) == 200
     assert b"ndjson" in head or b"event-stream" in head
     assert json.loads(body_of(await raw.answer())) == {"status": "healthy"}
-    assert not node.http.on_stop
+    assert not node.http.streams
     await raw.close()
 
 

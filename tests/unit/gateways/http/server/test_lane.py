@@ -261,7 +261,7 @@ async def test_heads_are_remembered_within_bounds(node: HttpNode, monkeypatch: p
         assert 1 <= len(node.http.lane.known) <= 3
     known = set(node.http.lane.known)
     await raw.ask(post(MESSAGES, b'{"value":"x"}', "X-Request-Id: only once"))
-    await raw.ask(post(MESSAGES, b'{"value":"x"}', f"X-Long: {'x' * 1024}"))
+    await raw.ask(post(MESSAGES, b'{"value":"x"}', f"X-Long: {'x' * lane.HEAD_BYTES_MAX}"))
     assert set(node.http.lane.known) == known
     await raw.close()
 

@@ -136,9 +136,9 @@ async def test_nothing_is_read_for_a_reader_that_is_slow(tmp_path: Path, monkeyp
 async def test_a_client_that_goes_leaves_nothing_behind(node: HttpNode) -> None:
     await node.create("orders", 1)
     raw = await follow(node)
-    assert len(node.http.on_stop) == 1
+    assert len(node.http.streams) == 1
     raw.writer.transport.abort()
-    await becomes(lambda: not node.http.on_stop)
+    await becomes(lambda: not node.http.streams)
     assert not node.broker.partition("orders", 0)._readers
 
 
@@ -150,7 +150,7 @@ async def test_a_tail_ends_with_its_topic(node: HttpNode) -> None:
         # What is left of the last chunk, and the end of the answer; the connection may be used again.
         assert await raw.reader.readuntil(b"0\r\n\r\n") == b"\r\n0\r\n\r\n"
     assert status_of(await raw.ask(request("GET", "/health"))) == 200
-    assert not node.http.on_stop
+    assert not node.http.streams
     await raw.close()
 
 
@@ -170,7 +170,7 @@ async def test_streams_have_a_bound(tmp_path: Path) -> None:
         assert answer.status_code == 503
         assert answer.json() == {"error": "There are 1 open streams. Close some, or try again later."}
         await raw.close()
-        await becomes(lambda: not node.http.on_stop)
+        await becomes(lambda: not node.http.streams)
         raw = await follow(node)
         await raw.close()
 

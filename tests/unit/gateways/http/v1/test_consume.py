@@ -6,11 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from penstock.core.dynamic_configs import DynamicConfigs
+from penstock.core.quotas.quotas import Quotas
+from penstock.core.security.access import INTERNAL
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.v1.consume import WINDOW_FIRST, WINDOW_MAX, WINDOW_MIN, ConsumeStream
+from penstock.metadata.memory import MemoryStore
 from penstock.meters import Meters
 from penstock.operations.queues import Delivery
-from penstock.types import Gateway, TopicName
+from penstock.types import Gateway, NodeId, TopicName
+from tests.support.worlds import ManualClock
 
 
 class RecordingWorker:
@@ -59,20 +64,25 @@ def deliveries(*values: str) -> list[Delivery]:
     return [Delivery(TopicName("t"), 0, 0, 1, None, value.encode(), (), 0, None, 0) for value in values]
 
 
+def quotas_of_nobody() -> Quotas:
+    store = MemoryStore()
+    return Quotas(store, DynamicConfigs(store, NodeId(1), {}), ManualClock(), Meters())
+
+
 class World:
     def __init__(self) -> None:
-        on_stop: dict = {}
+        streams: dict = {}
         self.gateway = SimpleNamespace(
             loop=asyncio.get_running_loop(),
-            on_stop=on_stop,
-            end_stream=lambda end: on_stop.pop(end),
-            broker=SimpleNamespace(meters=Meters()),
+            streams=streams,
+            end_stream=lambda end: streams.pop(end),
+            broker=SimpleNamespace(meters=Meters(), quotas=quotas_of_nobody()),
         )
         self.worker = RecordingWorker()
         self.server = Server()
-        self.stream = ConsumeStream(SimpleNamespace(gateway=self.gateway, request_id=b"id"), "t")  # type: ignore[arg-type]
+        self.stream = ConsumeStream(SimpleNamespace(gateway=self.gateway, caller=INTERNAL, request_id=b"id"), "t")  # type: ignore[arg-type]
         self.stream.flow = self.worker
-        on_stop[self.stream.end] = None
+        streams[self.stream.end] = None
         self.serving = asyncio.ensure_future(self.stream({}, self.server.receive, self.server.send))
 
     async def settle(self) -> None:
@@ -88,7 +98,7 @@ async def world():
     made.server.reads.set()
     made.stream.end()
     await asyncio.wait_for(made.serving, 5)
-    assert made.gateway.on_stop == {}
+    assert made.gateway.streams == {}
 
 
 async def test_headers_leave_before_there_is_any_record(world) -> None:
@@ -168,7 +178,7 @@ async def test_a_reader_that_leaves_while_it_does_not_read_is_detached(world) ->
 
 
 async def test_the_gateways_stop_ends_the_stream_as_a_whole_answer(world) -> None:
-    for end in list(world.gateway.on_stop):
+    for end in list(world.gateway.streams):
         end()
     await world.settle()
     assert world.server.sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
