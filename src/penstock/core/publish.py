@@ -20,7 +20,6 @@ from penstock.core.security.access import Caller
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import PUBLISHED_BATCH_BYTES_MAX, RECORD_HEADERS_MAX
-from penstock.operations.operation import Action
 from penstock.ports import Flusher
 from penstock.records.batch import HEADER_BYTES, Compression
 from penstock.records.builder import BatchBuilder
@@ -152,8 +151,9 @@ class Publisher:
         ``counts``: whether they count for the caller's quota.
         """
         broker = self._broker
-        if not broker.access.allows_all:
-            broker.access.require_topic(caller, Action.WRITE, topic)
+        access = broker.access
+        if not access.allows_all and (caller.principal, caller.client, caller.groups, topic) not in access.writers:
+            access.require_write(caller, topic)
         found = broker.topics.require(topic)
         if found.internal:
             raise PenstockError(Reason.INVALID_TOPIC, f"{topic} is an internal topic; publish to another topic")

@@ -21,6 +21,7 @@ from penstock.core.operations import (  # noqa: F401  each declares its handlers
     sinks,
     topics,
     transactions,
+    users,
 )
 from penstock.core.operations.handling import BEGINNERS, HANDLERS, Cancel, Done, HandlerKind, OnEnd, OnItems, OpenStream
 from penstock.core.operations.memberships import OpenMembership

@@ -86,7 +86,13 @@ class PeerOperations:
             )
         asked = _decoded(head.name, data)
         caller = Caller(
-            Principal(head.principal), Gateway(head.gateway), head.client, head.groups, head.listener, head.method
+            Principal(head.principal),
+            Gateway(head.gateway),
+            head.client,
+            head.groups,
+            head.listener,
+            head.method,
+            head.client_id,
         )
         if isinstance(asked, Stream):
             self._open(asked, caller, number)
