@@ -303,6 +303,7 @@ class HttpClient:
         self, address: str = HTTP_DEFAULT, *, timeout_ms: int = TIMEOUT_MS, security: ClientSecurity = UNSECURED
     ) -> None:
         self._http = HttpSession(address, timeout_ms=timeout_ms, security=security)
+        self.security: Final = security
         self.timeout_ms: Final = timeout_ms
 
     def close(self) -> None:
