@@ -105,6 +105,10 @@ class HttpSession:
         """POST a JSON object, for a response without a body."""
         self._exchange("POST", path, _encoded(body), self.timeout_ms)
 
+    def put_only(self, path: str, body: Fields) -> None:
+        """PUT a JSON object, for a response without a body."""
+        self._exchange("PUT", path, _encoded(body), self.timeout_ms)
+
     def delete(self, path: str) -> None:
         """DELETE, for a response whose body is not needed."""
         self._exchange("DELETE", path, None, self.timeout_ms)
@@ -299,6 +303,7 @@ class HttpClient:
         self, address: str = HTTP_DEFAULT, *, timeout_ms: int = TIMEOUT_MS, security: ClientSecurity = UNSECURED
     ) -> None:
         self._http = HttpSession(address, timeout_ms=timeout_ms, security=security)
+        self.security: Final = security
         self.timeout_ms: Final = timeout_ms
 
     def close(self) -> None:

@@ -409,6 +409,7 @@ def _request(asked: AnyOperation[Any], caller: Caller) -> list[Buffer]:
         caller.groups,
         caller.listener,
         caller.method,
+        caller.client_id,
     )
     return encode_peer_request(head, msgspec.msgpack.encode(asked))
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.core.partitions.partition import Partition
 from penstock.core.security.access import Caller
+from penstock.core.security.lanes import authorise_lane
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import PUBLISHED_BATCH_BYTES_MAX, RECORD_HEADERS_MAX
@@ -26,7 +27,7 @@ from penstock.records.batch import HEADER_BYTES, Compression
 from penstock.records.builder import BatchBuilder
 from penstock.records.partitioner import RoundRobin, murmur2
 from penstock.records.records import Headers
-from penstock.types import Acks, TimestampType, TopicName
+from penstock.types import Acks, Gateway, TimestampType, TopicName
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
@@ -152,10 +153,14 @@ class Publisher:
         ``counts``: whether they count for the caller's quota.
         """
         broker = self._broker
-        if not broker.access.allows_all:
-            broker.access.require_topic(caller, Action.WRITE, topic)
+        access = broker.access
+        if broker.audit.records_data or (
+            not access.allows_all and (caller.principal, caller.client, caller.groups, topic) not in access.writers
+        ):
+            authorise_lane(broker, caller, Action.WRITE, topic)
+            access.note_writer(caller, topic)
         found = broker.topics.require(topic)
-        if found.internal:
+        if found.internal and caller.gateway is not Gateway.INTERNAL:
             raise PenstockError(Reason.INVALID_TOPIC, f"{topic} is an internal topic; publish to another topic")
         if acks is Acks.ALL and found.min_in_sync > found.replication_factor:
             raise PenstockError(

@@ -186,6 +186,7 @@ class DoHead(msgspec.Struct, frozen=True, array_like=True):
     groups: tuple[str, ...] = ()
     listener: str = ""
     method: str = ""
+    client_id: str = ""
 
 
 class GrantHead(msgspec.Struct, frozen=True, array_like=True):

@@ -93,6 +93,14 @@ def test_what_is_set_is_shown() -> None:
             "client_auth = 'required' needs ca_file",
         ),
         ({"tls.kafka.cert_file": "a"}, "tls.kafka: cert_file is set without key_file"),
+        (
+            {"cluster.name": "c", "tls.peer.cert_file": "a", "tls.peer.key_file": "b"},
+            "nodes do not use the certificate, because cluster.peer_tls is off",
+        ),
+        (
+            {"cluster.name": "c", "cluster.peer_tls": "require", "tls.peer.enabled": False},
+            "enabled is false, but cluster.peer_tls is require",
+        ),
     ],
 )
 def test_mistakes_are_named(flags: dict[str, object], problem: str) -> None:

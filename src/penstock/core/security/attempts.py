@@ -26,6 +26,10 @@ class Method(Enum):
     CERTIFICATE = "certificate"
 
 
+BY_PASSWORD: Final = frozenset({Method.PLAIN.value, Method.SCRAM_256.value, Method.SCRAM_512.value})
+"""The methods by which a user shows that it knows its password."""
+
+
 class Failure(Enum):
     """Why a credential was refused: for the log and the metric, never for the client."""
 

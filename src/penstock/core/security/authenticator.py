@@ -15,7 +15,6 @@ import msgspec
 from penstock.core.security.access import Principal
 from penstock.core.security.attempts import Attempts, Failure, Method
 from penstock.core.security.identity import (
-    USER,
     Bearer,
     Certificate,
     Credential,
@@ -33,6 +32,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.limits import CREDENTIALS_REMEMBERED_MAX, CREDENTIALS_REMEMBERED_MS, PASSWORD_CHARS_MAX
 from penstock.metadata.port import MetadataStore
 from penstock.meters import Meters
+from penstock.operations.access import USER
 from penstock.ports import Background, Clock, Entropy, OffLoop, Report
 from penstock.settings import Authentication, Settings
 
@@ -40,10 +40,6 @@ PLAIN: Final = "PLAIN"
 OAUTHBEARER: Final = "OAUTHBEARER"
 MECHANISMS: Final = (PLAIN, *(kind.value for kind in ScramHash), OAUTHBEARER)
 """The SASL mechanisms, in the order in which clients see them."""
-
-
-BY_PASSWORD: Final = frozenset({Method.PLAIN.value, Method.SCRAM_256.value, Method.SCRAM_512.value})
-"""The methods by which a user shows that it knows its password."""
 
 
 class Authenticator:

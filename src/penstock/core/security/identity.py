@@ -10,12 +10,7 @@ import msgspec
 
 from penstock.core.security.access import ANONYMOUS, Caller, Principal
 from penstock.limits import PRINCIPAL_CHARS_MAX
-
-USER: Final = "User:"
-ROLE: Final = "Role:"
-GROUP: Final = "Group:"
-"""What the names of principals begin with."""
-
+from penstock.operations.access import USER
 
 RESERVED: Final = frozenset({"*", ANONYMOUS.removeprefix(USER)})
 """Names with a meaning of their own in access rules."""

@@ -86,14 +86,20 @@ class PeerOperations:
             )
         asked = _decoded(head.name, data)
         caller = Caller(
-            Principal(head.principal), Gateway(head.gateway), head.client, head.groups, head.listener, head.method
+            Principal(head.principal),
+            Gateway(head.gateway),
+            head.client,
+            head.groups,
+            head.listener,
+            head.method,
+            head.client_id,
         )
         if isinstance(asked, Stream):
             self._open(asked, caller, number)
         else:
             assert isinstance(asked, Operation)
             self._under_way[number] = None
-            cancel = self._door.begin_here(asked, caller, partial(self._done, number))
+            cancel = self._door.begin_here(asked, caller, partial(self._done, number), is_carried=True)
             if cancel is not None and number in self._under_way:
                 self._under_way[number] = cancel
 

@@ -41,3 +41,27 @@ def test_authentication_without_tls_is_warned_about() -> None:
     exposure = check_exposure([INSIDE, PLAIN], REQUIRED)
     assert not exposure.is_insecure
     assert "the kafka listener on 10.0.0.1:9092 is not encrypted: passwords" in exposure.warnings[0]
+
+
+PEERS = Exposed("peer", Address("10.0.0.1", 9093), is_loopback=False, is_private=False, of_nodes=True)
+
+
+@pytest.mark.parametrize("security", [SecuritySettings(), REQUIRED])
+def test_nodes_on_other_machines_need_tls_whatever_clients_need(security: SecuritySettings) -> None:
+    with pytest.raises(
+        PenstockError, match=r'peer listener on 10\.0\.0\.1:9093.*cluster\.peer_tls = "require"'
+    ) as refused:
+        check_exposure([INSIDE, PEERS], security)
+    assert refused.value.reason is Reason.INVALID_CONFIG
+
+
+def test_nodes_with_tls_need_no_authentication_of_clients() -> None:
+    assert check_exposure([INSIDE, PEERS._replace(is_private=True)], SecuritySettings()) == Exposure()
+    assert check_exposure([INSIDE, PEERS._replace(is_private=True)], REQUIRED) == Exposure()
+
+
+def test_nodes_that_must_start_without_tls_say_what_it_means() -> None:
+    for authentication in Authentication:
+        exposure = check_exposure([INSIDE, PEERS], SecuritySettings(authentication=authentication, insecure=True))
+        assert exposure.is_insecure
+        assert "peer on 10.0.0.1:9093" in exposure.warnings[-1]

@@ -7,27 +7,24 @@ one. The authenticator remembers credentials that it has checked, so only the fi
 Whether the process runs and is ready may be asked without a credential; the answer is one word.
 """
 
-import binascii
-import re
-from base64 import b64decode
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Final, NamedTuple, Protocol
 
 from penstock.core.security.authenticator import Authenticator
-from penstock.core.security.identity import NOBODY, Bearer, Certificate, Credential, Identity, Password, Secret
+from penstock.core.security.identity import NOBODY, Certificate, Credential, Identity
 from penstock.errors import PenstockError, Reason
+from penstock.gateways.authorization import NAME as AUTHORIZATION
+from penstock.gateways.authorization import credential_in
 from penstock.gateways.http.server.answers import RawHeaders
 from penstock.ports import Clock
 
-AUTHORIZATION: Final = b"authorization"
 OPEN_PATHS: Final = frozenset({"/livez", "/readyz"})
 """May be asked by everyone: load balancers and service managers have no credentials."""
 
 REMEMBERED_MS: Final = 60_000
 """How long the lane uses a login before the authenticator is asked again: a key of a provider that was withdrawn counts no longer."""
 
-_TOKEN: Final = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
 _DIGEST_BYTES: Final = 32
 
 
@@ -123,26 +120,4 @@ def without_credential(headers: RawHeaders) -> RawHeaders:
 
 def credential_of(headers: RawHeaders) -> Credential | None:
     """The credential in a head, or None without one. AUTHENTICATION_FAILED if it cannot be read."""
-    given = [value for name, value in headers if name == AUTHORIZATION]
-    if not given:
-        return None
-    scheme, _, rest = given[0].strip().partition(b" ")
-    rest = rest.strip()
-    if len(given) == 1 and scheme.lower() == b"bearer" and _TOKEN.fullmatch(rest):
-        return Bearer(Secret(rest))
-    if len(given) == 1 and scheme.lower() == b"basic":
-        found = _password(rest)
-        if found is not None:
-            return found
-    raise PenstockError(
-        Reason.AUTHENTICATION_FAILED,
-        "The Authorization header cannot be read; send Basic with a user and a password, or Bearer with an API key or token",
-    )
-
-
-def _password(encoded: bytes) -> Password | None:
-    try:
-        user, colon, password = b64decode(encoded, validate=True).partition(b":")
-        return Password(user.decode(), Secret(password)) if colon else None
-    except (binascii.Error, UnicodeDecodeError):
-        return None
+    return credential_in([value for name, value in headers if name == AUTHORIZATION])

@@ -7,8 +7,8 @@ from uuid import UUID, uuid5
 
 from msgspec import Meta, Struct
 
-from penstock.core.operations.rights import authorise_lane
 from penstock.core.security.access import AccessDenied
+from penstock.core.security.lanes import authorise_lane
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.server.answers import Answer, json_answer
@@ -92,9 +92,9 @@ CALLS: Final = ApiCalls("Topics")
 
 def find_topic(call: HttpCall, name: str, action: Action) -> Topic:
     """The topic in a path; 404 if it does not exist, which only those may know that have the right to the action."""
-    authorise_lane(call.gateway.broker, call.caller, action, name)
     topic = call.gateway.broker.topics.get(name)
     if topic is None:
+        authorise_lane(call.gateway.broker, call.caller, action, name)
         raise UnknownTopic(name, TOPIC_NOT_FOUND)
     return topic
 

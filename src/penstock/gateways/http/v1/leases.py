@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from starlette.requests import ClientDisconnect
 
+from penstock.core.security.lanes import authorise_lane
 from penstock.errors import PenstockError
 from penstock.gateways.http.server.answers import NO_CONTENT, Answer, json_answer
 from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Done, HttpCall, refused
@@ -175,6 +176,7 @@ def _records_of(call: HttpCall, request: RecordRequest) -> tuple[Names, int, lis
         assert offset is not None
         offsets = [offset]
     if partition >= require_topic(call, names.topic, Action.READ).partition_count:
+        authorise_lane(call.gateway.broker, call.caller, Action.READ, names.topic)
         raise refuse("partition out of range")
     return names, partition, offsets
 

@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from penstock.core.publish import NewRecord, Placed, Results
 from penstock.core.queues.envelope import NO_ENVELOPE, write_envelope
+from penstock.core.security.lanes import authorise_lane
 from penstock.errors import BacklogFull, PenstockError, Reason
 from penstock.gateways.http.server.answers import Answer, json_answer
 from penstock.gateways.http.server.errors import Refusal
@@ -58,6 +59,7 @@ def produce(call: HttpCall, done: Done) -> None:
         if envelope.deadline_ms is not None and envelope.deadline_ms <= now_ms:
             raise PenstockError(Reason.DEADLINE_EXCEEDED, "message deadline exceeded")
         if envelope.partition_override is not None and not 0 <= envelope.partition_override < found.partition_count:
+            authorise_lane(broker, call.caller, Action.WRITE, topic)
             raise refuse("partition_override out of range")
     headers = () if envelope is NO_ENVELOPE else write_envelope(envelope)
     record = NewRecord(key, value, headers, envelope.partition_override)
@@ -80,6 +82,7 @@ def produce(call: HttpCall, done: Done) -> None:
         done(_answer(call, topic, results[0]))
 
     if broker.backlog.is_on:
+        authorise_lane(broker, call.caller, Action.WRITE, topic)
         record = record._replace(partition=broker.publisher.choose_partition(found, record))
         assert record.partition is not None
         try:

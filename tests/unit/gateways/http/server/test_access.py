@@ -34,15 +34,15 @@ CALLS: dict[str, tuple[str, Any, tuple[Asked, ...]]] = {
     ),
     "GET /topics/{topic}/partitions/{partition}/offsets": ("/topics/{t}/partitions/0/offsets", None, ((DESCRIBE, T),)),
     "GET /topics/{topic}/tail": ("/topics/{t}/tail", None, ((READ, T),)),
-    "POST /consumers/{group:path}/groups": ("/consumers/g/groups", {"topic": "{t}"}, WORK),
+    "POST /consumers/{group:path}/groups": ("/consumers/g/groups", {"topic_name": "{t}"}, WORK),
     "GET /consumers/{group:path}/offsets": ("/consumers/g/offsets?topic={t}&partition=0", None, LOOK),
     "POST /consumers/{group:path}/offsets": (
         "/consumers/g/offsets",
-        {"topic": "{t}", "partition": 0, "offset": 1},
+        {"topic_name": "{t}", "partition": 0, "offset": 1},
         WORK,
     ),
-    "POST /consumers/{group:path}/members": ("/consumers/g/members", {"topic": "{t}", "consumer_id": "c"}, WORK),
-    "PUT /consumers/{group:path}/members/{consumer}": ("/consumers/g/members/c", {"topic": "{t}"}, WORK),
+    "POST /consumers/{group:path}/members": ("/consumers/g/members", {"topic_name": "{t}", "consumer_id": "c"}, WORK),
+    "PUT /consumers/{group:path}/members/{consumer}": ("/consumers/g/members/c?topic={t}", None, WORK),
     "DELETE /consumers/{group:path}/members/{consumer}": ("/consumers/g/members/c", None, ((READ, G),)),
     "POST /v1/topics": ("/v1/topics", {"name": "new"}, ((Action.CREATE, "topic new"),)),
     "DELETE /v1/topics/{topic}": ("/v1/topics/{t}", None, ((Action.DELETE, T),)),
@@ -93,9 +93,9 @@ CALLS: dict[str, tuple[str, Any, tuple[Asked, ...]]] = {
     "POST /v1/cluster/drain/{node}": ("/v1/cluster/drain/7", None, ((ALTER, CLUSTER),)),
     "DELETE /v1/cluster/drain/{node}": ("/v1/cluster/drain/7", None, ((ALTER, CLUSTER),)),
     "GET /v1/quotas": ("/v1/quotas", None, ((Action.DESCRIBE_CONFIGS, CLUSTER),)),
-    "POST /v1/quotas": (
+    "PUT /v1/quotas": (
         "/v1/quotas",
-        {"entity": {"user": "a"}, "quotas": {"producer_byte_rate": 1}},
+        {"entity": [{"kind": "user", "name": "a"}], "quotas": {"producer_byte_rate": 1}},
         ((Action.ALTER_CONFIGS, CLUSTER),),
     ),
 }

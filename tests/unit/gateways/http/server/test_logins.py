@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.core.security.access import Principal
 from penstock.core.security.identity import NOBODY, Bearer, Certificate, Credential, Identity, Password
@@ -538,3 +540,13 @@ async def test_nothing_is_asked_when_authentication_is_off(tmp_path: Path) -> No
         assert "version" in (await node.client.get("/livez")).json()
         assert "security" not in (await node.client.get("/openapi.json")).json()
         assert node.http.logins.is_current(NOBODY)
+
+
+@given(st.binary(max_size=80) | st.builds(lambda rest: b"Basic " + rest, st.binary(max_size=40).map(base64.b64encode)))
+def test_whatever_the_header_has_it_is_a_credential_or_refused(value: bytes) -> None:
+    try:
+        found = credential_of(raw(value))
+    except PenstockError as refused:
+        assert refused.reason is Reason.AUTHENTICATION_FAILED
+    else:
+        assert isinstance(found, Password | Bearer)
