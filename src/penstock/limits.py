@@ -164,7 +164,7 @@ SINK_WAITING_MAX = 4
 """Commits of one sink that wait for the running one: there is one driver, and perhaps a few old ones that were replaced."""
 
 ACLS_MAX = 20_000
-"""Access rules, about a kilobyte each. A change builds the index anew, which takes some hundredths of a second for so many."""
+"""Access rules, about a kilobyte each. A change builds the index from all of them, which takes some hundredths of a second for so many."""
 ACL_NAME_CHARS_MAX = 249
 """The name of a resource in an access rule: topics and groups have no longer ones."""
 PRINCIPAL_CHARS_MAX = 255

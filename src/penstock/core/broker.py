@@ -31,7 +31,7 @@ from penstock.core.partitions.tiering import Tiering
 from penstock.core.publish import Publisher
 from penstock.core.queues.queues import Queues
 from penstock.core.quotas.quotas import Quotas
-from penstock.core.security.access import Access, super_users_in
+from penstock.core.security.access import access_of
 from penstock.core.security.rules import AccessRules
 from penstock.core.sinks.sinks import Sinks
 from penstock.core.topics.names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
@@ -44,7 +44,7 @@ from penstock.log.retention import RemovalTask
 from penstock.metadata.port import MetadataStore
 from penstock.meters import Meters
 from penstock.ports import Background, Clock, Entropy, Flusher, OffLoop, Report, Timed, Within
-from penstock.settings import Authentication, Settings
+from penstock.settings import Settings
 from penstock.types import NodeId, TopicId, TopicName
 
 INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
@@ -89,12 +89,9 @@ class Broker:
         self.topics_version = 0
         """Incremented with every change of a topic: gateways cache facts about topics for one version."""
         self.producer_ids: Final = ProducerIds(store)
-        security = settings.security
-        is_on = security.authentication is Authentication.REQUIRED
-        self.access = Access(is_on=is_on, super_users=super_users_in(security.super_users))
+        self.access = access_of(settings.security)
         """The rights of callers."""
         self.access_rules: Final = AccessRules(store, self.access.use, report)
-        """Access rules and roles; not loaded while authentication is off."""
         self.publisher: Final = Publisher(self, flusher)
         self.background: Background = _run_to_the_end
         """Starts a coroutine in the background; the runtime makes it a task."""
