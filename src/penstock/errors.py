@@ -97,7 +97,9 @@ class Reason(Enum):
     UNKNOWN_USER = "unknown user"
     UNKNOWN_ROLE = "unknown role"
     USER_ALREADY_EXISTS = "the user already exists"
+    UNKNOWN_API_KEY = "unknown API key"
     QUOTA_EXCEEDED = "over the quota"
+    AUDIT_UNAVAILABLE = "the audit log cannot be written"
 
     # Failures outside the request.
     STORAGE_ERROR = "storage error"

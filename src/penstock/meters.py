@@ -179,6 +179,7 @@ class Meters:
         self.connections: Final[dict[str, Callable[[], int]]] = {}
         """By gateway: returns the current number."""
         self.connections_refused: Final = Counts("gateway")
+        self.authentication_failures: Final = Counts("method", "reason")
         self.connections_failed = Counts("listener", "reason")
         """Connections that did not get in: failed TLS handshakes, and clients that speak the wrong protocol."""
         self.is_insecure = False
@@ -216,6 +217,9 @@ class Meters:
         """How long clients were slowed down."""
         self.quota_refused: Final = Counts("quota")
         """Requests that were refused because their client was too far over a quota."""
+
+        self.audit_lost: Final = Counts("output")
+        """Records of the audit log that were not written."""
 
         # A node of a cluster.
         self.leaderships_begun = 0

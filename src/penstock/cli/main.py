@@ -31,6 +31,8 @@ NOUNS: Final = (
     "dlq",
     "why",
     "sink",
+    "user",
+    "key",
     "acl",
     "role",
     "quota",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.client import AccessAdmin, Cluster, QueueAdmin, QueueClient, SinkClient
     from penstock.client.status import StatusClient
+    from penstock.client.user_admin import UserAdmin
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 HTTP_DEFAULT = "127.0.0.1:8080"
@@ -285,6 +286,14 @@ def queue_client(http: str, timeout_s: float, owner: str | None) -> "QueueClient
 
     with _address_of("--http", http):
         return QueueClient(http, owner=owner, timeout_ms=int(timeout_s * 1000), security=client_security())
+
+
+def user_admin(http: str, timeout_s: float) -> "UserAdmin":
+    """For one command about users and API keys."""
+    from penstock.client.user_admin import UserAdmin
+
+    with _address_of("--http", http):
+        return UserAdmin(http, timeout_ms=int(timeout_s * 1000), security=client_security())
 
 
 def sink_client(http: str, timeout_s: float) -> "SinkClient":

@@ -91,6 +91,7 @@ METRICS: Final = (
         "Requests refused because their client exceeded a quota.",
         ("quota",),
     ),
+    _counter("penstock_audit_lost_total", "Records of the audit log that could not be written.", ("output",)),
     _counter("produce_rejected_total", "Produce requests refused because the backlog is too large.", ("reason",)),
     _counter("message_acks_total", "Records acked by a worker.", _BY_QUEUE),
     _counter(
@@ -151,6 +152,7 @@ METRICS: Final = (
     ),
     _counter("penstock_operations_total", "Operations that callers asked for.", ("operation", "gateway")),
     _counter("penstock_request_errors_total", "Requests refused.", ("gateway", "reason")),
+    _counter("penstock_authentication_failures_total", "Failed logins, by how and why.", ("method", "reason")),
     _gauge("penstock_connections", "Open connections.", ("gateway",)),
     _counter("penstock_connections_refused_total", "Connections refused by a limit.", ("gateway",)),
     _counter(

@@ -287,6 +287,7 @@ class BrokerCollector(Collector):
             ("dlq_messages_total", meters.dead_letters),
             ("penstock_quota_throttled_ms_total", meters.throttled_ms),
             ("penstock_quota_refused_total", meters.quota_refused),
+            ("penstock_audit_lost_total", meters.audit_lost),
             ("produce_rejected_total", meters.produce_rejected),
             ("message_acks_total", meters.acks),
             ("message_nacks_total", meters.nacks),
@@ -310,6 +311,7 @@ class BrokerCollector(Collector):
         yield self._histogram("penstock_request_seconds", used)
         yield self._counts("penstock_operations_total", meters.operations)
         yield self._counts("penstock_request_errors_total", meters.request_errors)
+        yield self._counts("penstock_authentication_failures_total", meters.authentication_failures)
         yield self._simple("penstock_connections", (((name,), count()) for name, count in meters.connections.items()))
         yield self._counts("penstock_connections_refused_total", meters.connections_refused)
         yield self._counts("penstock_connections_failed_total", meters.connections_failed)

@@ -27,6 +27,8 @@ TLS_ON_PLAIN: Final = Failure(
 )
 NO_NAME: Final = "no_name"
 """The label for certificates from whose subject no rule makes a name; the words say more."""
+TOO_MANY: Final = "too_many"
+"""The label for connections above the quota or the limit of their address; the words say more."""
 TIMEOUT: Final = Failure("timeout", "the TLS handshake took too long")
 _OTHER: Final = "other"
 

@@ -8,9 +8,10 @@ from msgspec.structs import replace
 
 from penstock.core.queues.moves import REDRIVE_GROUP, dead_letter_topic
 from penstock.core.security.access import REASONS, Access, Caller, denied
+from penstock.core.security.attempts import BY_PASSWORD
 from penstock.errors import PenstockError, Reason
 from penstock.limits import ACCESS_DECISIONS_MAX
-from penstock.operations.access import CLUSTER_NAME
+from penstock.operations.access import CLUSTER_NAME, USER
 from penstock.operations.operation import Action, AnyOperation, Resource, Right
 from penstock.types import Gateway
 
@@ -25,6 +26,15 @@ class PartlyRefused(NamedTuple):
     """The operation with the other items."""
     refused: dict[int, Reason]
     """By the position of the item."""
+
+    def names(self, asked: AnyOperation[Any]) -> list[tuple[str, Reason]]:
+        """The refused items of the operation that was asked for, by their names."""
+        field = next(right.field for right in asked.rights if right.each)
+        items = getattr(asked, field)
+        return [
+            (items[at] if isinstance(items[at], str) else items[at].topic, reason)
+            for at, reason in self.refused.items()
+        ]
 
     def complete(self, results: tuple[Any, ...]) -> tuple[Any, ...]:
         """The results of all items, in order."""
@@ -53,7 +63,7 @@ def authorise(broker: "Broker", asked: AnyOperation[Any], caller: Caller) -> Par
     if names is None:
         return None if caller.gateway is Gateway.INTERNAL else _authorise_rights(access, asked, caller)
     # An ack takes some microseconds, and a worker sends many: what was admitted once is looked up.
-    key = kind, caller.principal, caller.client, caller.groups, names(asked)
+    key = kind, caller.principal, caller.client, caller.groups, caller.method, names(asked)
     admitted = access.admitted
     if key in admitted or caller.gateway is Gateway.INTERNAL:
         return None
@@ -87,7 +97,10 @@ def _authorise_rights(access: Access, asked: AnyOperation[Any], caller: Caller) 
             if not right.field or getattr(asked, right.field) is not None:
                 access.require(caller, right.action, Resource.CLUSTER)
         elif (
-            right.field and (name := getattr(asked, right.field)) is not None and not _by_cluster(access, caller, right)
+            right.field
+            and (name := getattr(asked, right.field)) is not None
+            and not _is_self(caller, right, name)
+            and not _by_cluster(access, caller, right)
         ):
             for resource, action, each in _questions(right.resource, right.action, name):
                 access.require(caller, action, resource, each)
@@ -110,6 +123,11 @@ def _authorise_each(access: Access, asked: AnyOperation[Any], caller: Caller, ri
 def _by_cluster(access: Access, caller: Caller, right: Right) -> bool:
     """Whether a right on the cluster is enough, and the caller has it."""
     return right.or_cluster is not None and access.allows(caller, right.or_cluster, Resource.CLUSTER)
+
+
+def _is_self(caller: Caller, right: Right, name: str) -> bool:
+    """Whether this is the user itself. A key or a token must not outlive itself by a new password or key."""
+    return right.resource is Resource.USER and caller.method in BY_PASSWORD and caller.principal == f"{USER}{name}"
 
 
 def _require_any(access: Access, caller: Caller, right: Right) -> None:
@@ -153,16 +171,3 @@ def may_describe_topic(broker: "Broker", caller: Caller, topic: str) -> bool:
 def may_describe_group(broker: "Broker", caller: Caller, group: str) -> bool:
     """Whether a group may be in a list for this caller."""
     return may(broker, caller, Action.DESCRIBE, Resource.GROUP, group)
-
-
-def authorise_lane(broker: "Broker", caller: Caller, action: Action, topic: str) -> None:
-    """The check of the hot lanes, which have no operation: PenstockError unless the caller may do this to the topic."""
-    access = broker.access
-    if not access.allows_all:
-        access.require_topic(caller, action, topic)
-
-
-def authorise_lane_by_id(broker: "Broker", caller: Caller, action: Action, topic: str) -> None:
-    """The same for a caller that named the topic by its id: the refusal must not show the name."""
-    if not broker.access.allows(caller, action, Resource.TOPIC, topic):
-        raise PenstockError(REASONS[Resource.TOPIC])

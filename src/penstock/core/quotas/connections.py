@@ -34,9 +34,21 @@ class ConnectionRates:
         self._configs = configs
         self._by_address: Final = Trackers(Rate, addresses_max, lambda: None)
         self._all: Rate | None = None
+        self._open: Final[dict[str, int]] = {}
 
-    def admit(self, address: str, open_from_it: int, now_ms: int) -> Admission:
-        """Decide about a new connection; ``open_from_it`` are those that the address has already."""
+    def opened(self, address: str) -> None:
+        """A gateway has taken a connection."""
+        self._open[address] = self._open.get(address, 0) + 1
+
+    def closed(self, address: str) -> None:
+        """A connection that a gateway had taken is closed."""
+        left = self._open.pop(address, 1) - 1
+        if left > 0:
+            self._open[address] = left
+
+    def admit(self, address: str, now_ms: int) -> Admission:
+        """Decide about a new connection."""
+        open_from_it = self._open.get(address, 0)
         open_max = self._configs.number(CONNECTIONS_PER_IP)
         if open_max is not None and open_from_it >= open_max:
             return Admission(

@@ -77,7 +77,9 @@ def _checked_name(kind: str, name: str) -> str:
             raise _invalid(f"{name[:64]!a} is not an IP address. Use one like 192.0.2.7 or 2001:db8::7.") from None
     found = encoded(name)
     if len(found) > QUOTA_NAME_CHARS_MAX:
-        raise _invalid(f"The name of the {kind} is longer than {QUOTA_NAME_CHARS_MAX} characters when encoded.")
+        raise _invalid(
+            f"The name of the {kind} is longer than {QUOTA_NAME_CHARS_MAX} characters when encoded. Shorten it."
+        )
     return found
 
 

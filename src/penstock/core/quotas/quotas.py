@@ -9,16 +9,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from penstock.core.dynamic_configs import DynamicConfigs
+from penstock.core.quotas.connections import ConnectionRates
 from penstock.core.quotas.names import DEFAULT, Place, QuotaKey, encoded
 from penstock.core.quotas.rates import Rate, TokenBucket
 from penstock.core.quotas.store import QuotaStore
 from penstock.core.quotas.trackers import Trackers
 from penstock.core.security.access import Caller
-from penstock.core.security.identity import USER
 from penstock.errors import QuotaExceeded
 from penstock.limits import QUOTA_DEBT_MS_MAX, QUOTA_ENTITIES_MAX, REQUEST_THROTTLE_MS_MAX
 from penstock.metadata.port import MetadataStore
 from penstock.meters import Meters
+from penstock.operations.access import USER
 from penstock.ports import Clock
 from penstock.types import Gateway
 
@@ -45,7 +47,12 @@ class Quotas:
     """The quotas of a node."""
 
     def __init__(
-        self, store: MetadataStore, clock: Clock, meters: Meters, entities_max: int = QUOTA_ENTITIES_MAX
+        self,
+        store: MetadataStore,
+        configs: DynamicConfigs,
+        clock: Clock,
+        meters: Meters,
+        entities_max: int = QUOTA_ENTITIES_MAX,
     ) -> None:
         self._clock = clock
         self._meters = meters
@@ -55,6 +62,7 @@ class Quotas:
         self.version = 0
         """Changes when an allowance may be outdated."""
         self.store: Final = QuotaStore(store, self._changed)
+        self.connections: Final = ConnectionRates(self.store, configs)
         self._rates: Final = Trackers(Rate, entities_max, self._outdate)
         self._buckets: Final = Trackers(TokenBucket, entities_max, self._outdate)
         self._allowances: dict[tuple[str, str], Allowance] = {}
@@ -78,7 +86,7 @@ class Quotas:
     # For the APIs that have no field for a throttle time: they slow their clients down by the delay, and refuse above a bound.
 
     def produced(self, caller: Caller, size_bytes: int) -> None:
-        """The caller is about to publish. QuotaExceeded if it is so far over its quota that it must wait first."""
+        """The caller is about to publish. QuotaExceeded if it must wait first, because it is far over its quota."""
         rate = self.of(caller).produce
         if rate is not None:
             now_ms = self._clock.monotonic_ms()
@@ -86,7 +94,7 @@ class Quotas:
             rate.record(size_bytes, now_ms)
 
     def check_consume(self, caller: Caller) -> None:
-        """QuotaExceeded if the caller is so far over its quota that it may not read."""
+        """QuotaExceeded if the caller may not read yet, because it is far over its quota."""
         rate = self.of(caller).consume
         if rate is not None:
             self._check_debt(QuotaKey.CONSUME, rate.delay_ms(self._clock.monotonic_ms()))
@@ -132,7 +140,7 @@ class Quotas:
 
     @contextmanager
     def mutating(self, caller: Caller, partitions: int, *, is_refusable: bool = True) -> Iterator[None]:
-        """Create or delete partitions, which count unless that fails. QuotaExceeded if the caller owes for earlier ones, and can be told."""
+        """Create or delete partitions, which count unless that fails. QuotaExceeded if the caller owes for earlier ones and is refusable."""
         bucket = self.of(caller).mutations if partitions else None
         if bucket is None:
             yield

@@ -176,6 +176,10 @@ class ProduceLane:
         self._broker = connection.broker
         self._shape: ProduceShape | None = None
 
+    def forget(self) -> None:
+        """The connection has another caller: what was learned for the last one does not count."""
+        self._shape = None
+
     @property
     def is_answered(self) -> bool:
         """Whether its requests have answers."""
@@ -243,6 +247,7 @@ class ProduceLane:
         version = context.version
         if (
             version < LANE_VERSION_MIN
+            or context.broker.audit.records_data
             or request.transactional_id is not None
             or request.acks not in (-1, 0, 1)
             or len(request.topic_data) != 1

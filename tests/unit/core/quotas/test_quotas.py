@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 
+from penstock.core.dynamic_configs import DynamicConfigs
 from penstock.core.quotas.names import Place, QuotaKey
 from penstock.core.quotas.quotas import Quotas
 from penstock.core.security.access import INTERNAL, Caller, Principal
@@ -13,7 +14,7 @@ from penstock.limits import QUOTA_DEBT_MS_MAX, QUOTAS_MAX
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Put
 from penstock.meters import Meters
-from penstock.types import Gateway
+from penstock.types import Gateway, NodeId
 from tests.support.worlds import ManualClock
 
 PRODUCE, MUTATIONS = QuotaKey.PRODUCE.value, QuotaKey.MUTATIONS.value
@@ -41,7 +42,7 @@ class Node:
     def __init__(self, store: MemoryStore, entities_max: int = 100) -> None:
         self.clock = ManualClock()
         self.meters = Meters()
-        self.quotas = Quotas(store, self.clock, self.meters, entities_max)
+        self.quotas = Quotas(store, DynamicConfigs(store, NodeId(1), {}), self.clock, self.meters, entities_max)
 
     async def set(self, place: Place, **changes: float | None) -> None:
         await self.quotas.store.alter(place, changes)

@@ -32,6 +32,7 @@ NAMED_OTHERWISE = {
     Reason.UNKNOWN_USER: "resource_not_found",
     Reason.UNKNOWN_ROLE: "resource_not_found",
     Reason.USER_ALREADY_EXISTS: "duplicate_resource",
+    Reason.UNKNOWN_API_KEY: "resource_not_found",
 }
 
 

@@ -34,6 +34,7 @@ from penstock.gateways.http.v1 import (
     quotas,
     sinks,
     status,
+    users,
 )
 from penstock.gateways.http.v1 import topics as v1_topics
 from penstock.limits import KIB
@@ -64,6 +65,7 @@ RESOURCES: Final = (
     access,
     cluster,
     quotas,
+    users,
     status,
 )
 """In the order in which they are documented."""

@@ -73,6 +73,7 @@ STATUSES: Final[Mapping[Reason, int]] = {
     Reason.UNKNOWN_SINK: 404,
     Reason.UNKNOWN_NODE: 404,
     Reason.UNKNOWN_USER: 404,
+    Reason.UNKNOWN_API_KEY: 404,
     Reason.UNKNOWN_ROLE: 404,
     Reason.AUTHENTICATION_REQUIRED: 401,
     Reason.AUTHENTICATION_FAILED: 401,
@@ -109,6 +110,7 @@ STATUSES: Final[Mapping[Reason, int]] = {
     Reason.NOT_COORDINATOR: 503,
     Reason.REQUEST_TIMED_OUT: 504,
     Reason.METADATA_UNAVAILABLE: 503,
+    Reason.AUDIT_UNAVAILABLE: 503,
     Reason.LINK_LOST: 504,
     Reason.UNKNOWN: 500,
 }

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from penstock.core.dynamic_configs import DynamicConfigs
 from penstock.core.quotas.quotas import Quotas
 from penstock.core.security.access import INTERNAL
 from penstock.errors import PenstockError, Reason
@@ -13,7 +14,7 @@ from penstock.gateways.http.v1.consume import WINDOW_FIRST, WINDOW_MAX, WINDOW_M
 from penstock.metadata.memory import MemoryStore
 from penstock.meters import Meters
 from penstock.operations.queues import Delivery
-from penstock.types import Gateway, TopicName
+from penstock.types import Gateway, NodeId, TopicName
 from tests.support.worlds import ManualClock
 
 
@@ -63,6 +64,11 @@ def deliveries(*values: str) -> list[Delivery]:
     return [Delivery(TopicName("t"), 0, 0, 1, None, value.encode(), (), 0, None, 0) for value in values]
 
 
+def quotas_of_nobody() -> Quotas:
+    store = MemoryStore()
+    return Quotas(store, DynamicConfigs(store, NodeId(1), {}), ManualClock(), Meters())
+
+
 class World:
     def __init__(self) -> None:
         streams: dict = {}
@@ -70,7 +76,7 @@ class World:
             loop=asyncio.get_running_loop(),
             streams=streams,
             end_stream=lambda end: streams.pop(end),
-            broker=SimpleNamespace(meters=Meters(), quotas=Quotas(MemoryStore(), ManualClock(), Meters())),
+            broker=SimpleNamespace(meters=Meters(), quotas=quotas_of_nobody()),
         )
         self.worker = RecordingWorker()
         self.server = Server()
