@@ -69,6 +69,8 @@ APIS: Final[tuple[tuple[str, int | None], ...]] = (
     ("describe_quorum", None),
     ("consumer_group_heartbeat", None),
     ("list_config_resources", None),
+    ("describe_user_scram_credentials", None),
+    ("alter_user_scram_credentials", None),
     ("describe_client_quotas", None),
     ("alter_client_quotas", None),
 )

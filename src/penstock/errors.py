@@ -95,7 +95,9 @@ class Reason(Enum):
     AUTHENTICATION_REQUIRED = "authentication is required"
     AUTHENTICATION_FAILED = "authentication failed"
     UNKNOWN_USER = "unknown user"
+    UNKNOWN_ROLE = "unknown role"
     USER_ALREADY_EXISTS = "the user already exists"
+    UNKNOWN_API_KEY = "unknown API key"
     QUOTA_EXCEEDED = "over the quota"
     AUDIT_UNAVAILABLE = "the audit log cannot be written"
 

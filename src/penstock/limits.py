@@ -163,11 +163,63 @@ SINK_STAGED_MAX = 100_000
 SINK_WAITING_MAX = 4
 """Commits of one sink that wait for the running one: there is one driver, and perhaps a few old ones that were replaced."""
 
+USERS_MAX = 10_000
+"""All users are in memory on every node, less than a kilobyte each."""
+USER_NAME_CHARS_MAX = 128
+PASSWORD_CHARS_MAX = 256
+API_KEYS_MAX = 20_000
+API_KEYS_PER_USER_MAX = 100
+"""A user makes its own keys, and must not use up those of all."""
+API_KEY_NAME_CHARS_MAX = 128
+SCRAM_ITERATIONS = 4096
+"""As RFC 7677 demands at least, and Kafka's default: a millisecond for SHA-256."""
+SCRAM_ITERATIONS_MAX = 16_384
+"""As Kafka's: four milliseconds for SHA-256, nine for SHA-512, of a thread."""
+SCRAM_SALT_BYTES = 16
+SCRAM_SALT_BYTES_MAX = 256
+"""Of a salt that a client made."""
+ALTERED_CREDENTIALS_MAX = 1_000
+"""SCRAM credentials that one request may change."""
+LOGIN_MS_MAX = 10_000
+"""A connection that must authenticate is closed after this time without it; waits that the broker imposes do not count."""
+LOGIN_FRAME_BYTES_MAX = 64 * KIB
+"""The longest Kafka request before authentication: a token with its groups has some kilobytes."""
+LOGIN_LINE_BYTES_MAX = 9 * KIB
+"""The longest JSON line before authentication: TOKEN_BYTES_MAX and the rest of the line."""
+LOGIN_LINE_FAILURES_MAX = 3
+"""Failed ``auth`` lines after which the connection is closed."""
+LOGIN_DELAY_MS = 100
+"""Before the answer to a failed login."""
+LOGIN_DELAY_MS_MAX = 30_000
+LOGIN_FAILURES_FREE = 10
+"""Failed logins of an address or a user, within a minute, that do not delay the next one."""
+LOGIN_FAILURE_FORGIVEN_MS = 6_000
+"""After this time one failure is forgotten: ten a minute."""
+LOGIN_FAILURES_KEPT_MAX = 10_000
+"""Addresses and users whose failures are remembered."""
+LOGINS_WAITING_MAX = 1_000
+"""Passwords that wait to be checked, which takes milliseconds each; further ones are refused."""
+LOGIN_THREADS = 2
+"""Passwords that are checked at the same time."""
+CREDENTIALS_REMEMBERED_MAX = 10_000
+CREDENTIALS_REMEMBERED_MS = 5 * 60 * 1000
+"""How long a checked password is known without checking it again; a change of users or keys forgets all."""
+TOKEN_BYTES_MAX = 8 * KIB
+TOKEN_GROUPS_MAX = 200
+JWKS_BYTES_MAX = 256 * KIB
+JWKS_KEYS_MAX = 100
+JWKS_FETCH_SECONDS_MAX = 10
+JWKS_REFRESH_MS = 60 * 60 * 1000
+JWKS_RETRY_MS = 60 * 1000
+"""A token with an unknown key makes this node fetch the keys again, at most this often."""
+JWKS_KEPT_MS_MAX = 24 * 60 * 60 * 1000
+"""How long keys are used while the provider cannot be reached: a key that it withdrew must not work forever."""
 ACLS_MAX = 20_000
 """Access rules, about a kilobyte each. A change builds the index anew, which takes some hundredths of a second for so many."""
 ACL_NAME_CHARS_MAX = 249
 """The name of a resource in an access rule: topics and groups have no longer ones."""
 PRINCIPAL_CHARS_MAX = 255
+"""Of a name that a rule, a token or a certificate gives to a principal."""
 ROLES_MAX = 1_000
 ROLE_NAME_CHARS_MAX = 100
 ROLE_MEMBERS_MAX = 1_000

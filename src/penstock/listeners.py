@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import socket
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -11,10 +12,12 @@ from penstock.errors import PenstockError, Reason
 from penstock.settings import LISTENERS, Settings, TlsSettings
 from penstock.transport.listener import Listener
 from penstock.transport.listening import address_of, bind
+from penstock.transport.peer_tls import PLAIN, PeerTls
 
 if TYPE_CHECKING:
     from penstock.gateways.grpc.gateway import GrpcGateway
     from penstock.transport.acceptor import Reception
+    from penstock.transport.peer_tls import NodeCertificate
     from penstock.transport.tls import ServerTls
 
 PEER: Final = "peer"
@@ -29,6 +32,7 @@ class Listeners:
         self.exposure = Exposure()
         self.open: Final[dict[str, Listener]] = {}
         self.grpc: GrpcGateway | None = None
+        self.peer_tls: PeerTls = PLAIN
         self._tls: dict[TlsSettings, ServerTls] = {}
 
     @property
@@ -50,19 +54,26 @@ class Listeners:
                 else:
                     sock = bind(wanted)
                     stack.callback(sock.close)
-                    self.open[name] = Listener(
-                        name, address_of(sock), reception.accept, sock, self._advertised(name), tls
-                    )
+                    self.open[name] = self._listener(name, sock, reception, tls)
+            except ValueError as error:
+                raise PenstockError(Reason.INVALID_CONFIG, f"TLS of the {name} listener: {error}") from None
             except OSError as error:
                 raise OSError(self._cannot_listen(name, wanted, error)) from error
         self.exposure = check_exposure(
             [
-                Exposed(each.name, each.address, each.is_loopback, each.is_private)
+                Exposed(each.name, each.address, each.is_loopback, each.is_private, of_nodes=each.name == PEER)
                 for each in self.open.values()
-                if each.name != PEER
             ],
             self.settings.security,
         )
+
+    def _listener(self, name: str, sock: socket.socket, reception: "Reception", tls: "ServerTls | None") -> Listener:
+        if name != PEER:
+            return Listener(name, address_of(sock), reception.accept, sock, self._advertised(name), tls)
+        # Clients must not take the places of nodes.
+        accept = reception.another().accept
+        allows_plain = not self.peer_tls.is_required
+        return Listener(name, address_of(sock), accept, sock, tls=tls, allows_plain=allows_plain)
 
     def _bind_grpc(
         self, wanted: Address, tls: "ServerTls | None", stack: contextlib.AsyncExitStack, grace_seconds: float
@@ -79,7 +90,9 @@ class Listeners:
 
     def _tls_of(self, name: str) -> "ServerTls | None":
         wanted = self.settings.tls_of(name)
-        if name == PEER or not wanted.is_on:
+        if name == PEER:
+            return self._node_certificate(wanted)
+        if not wanted.is_on:
             return None
         found = self._tls.get(wanted)
         if found is None:
@@ -92,6 +105,14 @@ class Listeners:
             except ValueError as error:
                 raise PenstockError(Reason.INVALID_CONFIG, f"TLS of the {name} listener: {error}") from None
         return found
+
+    def _node_certificate(self, wanted: TlsSettings) -> "NodeCertificate | None":
+        settings = self.settings
+        try:
+            self.peer_tls = PeerTls(settings.cluster.peer_tls, settings.cluster.name, settings.server.node_id, wanted)
+        except ValueError as error:
+            raise PenstockError(Reason.INVALID_CONFIG, f"TLS of the peer listener: {error}") from None
+        return self.peer_tls.certificate
 
     def _advertised(self, name: str) -> Address | None:
         if name == "kafka":
@@ -122,7 +143,8 @@ class Listeners:
     @property
     def tls(self) -> list["ServerTls"]:
         """All TLS, to be read again when the files change."""
-        return list(self._tls.values())
+        of_nodes = [] if self.peer_tls.certificate is None else [self.peer_tls.certificate]
+        return [*self._tls.values(), *of_nodes]
 
     def ready_words(self) -> Iterator[str]:
         """The words of the ready line."""

@@ -179,6 +179,7 @@ class Meters:
         self.connections: Final[dict[str, Callable[[], int]]] = {}
         """By gateway: returns the current number."""
         self.connections_refused: Final = Counts("gateway")
+        self.authentication_failures: Final = Counts("method", "reason")
         self.connections_failed = Counts("listener", "reason")
         """Connections that did not get in: failed TLS handshakes, and clients that speak the wrong protocol."""
         self.is_insecure = False

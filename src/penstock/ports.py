@@ -30,6 +30,10 @@ class Entropy(Protocol):
         """A new random (version 4) UUID."""
         ...
 
+    def secret(self, count: int) -> bytes:
+        """So many random bytes that nobody can guess: salts, nonces, keys."""
+        ...
+
 
 class File(Protocol):
     """One open file. Calls block; all errors are ``OSError``. Only ``sync`` may run in another thread."""
@@ -222,6 +226,9 @@ Background = Callable[[Coroutine[object, None, object]], None]
 
 Within = Callable[[int, Awaitable[None]], Awaitable[bool]]
 """Waits at most so many milliseconds; returns whether the awaitable completed."""
+
+Pause = Callable[[int], Awaitable[None]]
+"""Returns after so many milliseconds."""
 
 OffLoop = Callable[[Callable[[], None], Callable[[], None]], None]
 """Runs the first callable off the event loop, and then calls the second one on it."""

@@ -19,6 +19,7 @@ from penstock.core.audit.audit import is_wanted
 from penstock.core.audit.outputs import FileOutput, TopicOutput
 from penstock.core.audit.writer import Output
 from penstock.core.broker import Broker
+from penstock.core.security.first_admin import ADMIN, make_first_admin, require_a_way_in
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.gateway import KafkaGateway
 from penstock.gateways.tcp.gateway import TcpGateway
@@ -26,13 +27,15 @@ from penstock.listeners import PEER, Listeners
 from penstock.log.manager import LogManager
 from penstock.metadata.sqlite import SqliteStore
 from penstock.observe import logs as log_lines
-from penstock.runtime.clock import SystemClock, SystemEntropy, within_ms
+from penstock.runtime.clock import SystemClock, SystemEntropy, pause_ms, within_ms
 from penstock.runtime.data_dir import DataDir, DataDirError, NodeFile, NotThisNodesError
 from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
+from penstock.runtime.jwks import key_source
 from penstock.runtime.loop import new_event_loop
 from penstock.runtime.memory import keep_freed_memory
+from penstock.runtime.secret_file import read_secret
 from penstock.settings import Authentication, LogFormat, Settings
 from penstock.transport.acceptor import Reception
 from penstock.transport.listener import Listener
@@ -129,17 +132,11 @@ class Server:
             flusher=commit,
             report=_report,
         )
-        broker.background = self._start_task
-        broker.off_loop = _off_loop
-        broker.within = within_ms
-        broker.http = self.addresses["http"]
-        broker.meters.connections_failed = reception.failures
-        reception.admit = partial(_admit, broker)
-        broker.meters.is_insecure = self.listeners.exposure.is_insecure
-        commit.on_synced = broker.meters.synced
+        self._connect(broker, commit, reception)
         await asyncio.to_thread(manager.open_all)
         stack.callback(manager.close)
         await broker.start()
+        await self._secure(broker)
         stack.push_async_callback(commit.drain)
         stack.callback(broker.close)
         await self._start_audit(broker)
@@ -163,6 +160,30 @@ class Server:
             stack.push_async_callback(cluster_node.hand_over)
         self._follow_certificates()
         self._ready = True
+
+    def _connect(self, broker: Broker, commit: GroupCommit, reception: Reception) -> None:
+        """Give the broker what it needs of the outside world."""
+        http = self.listeners.open.get("http")
+        broker.background = self._start_task
+        broker.off_loop = _off_loop
+        broker.within = within_ms
+        broker.http = self.addresses["http"]
+        broker.authenticator.attempts.pause = pause_ms
+        broker.authenticator.tokens.fetch = key_source(self.settings.oauth)
+        broker.is_http_tls = http is not None and http.tls is not None
+        broker.meters.connections_failed = reception.failures
+        reception.admit = partial(_admit, broker)
+        broker.meters.is_insecure = self.listeners.exposure.is_insecure
+        commit.on_synced = broker.meters.synced
+
+    async def _secure(self, broker: Broker) -> None:
+        """With authentication, there must be a way in before anything listens."""
+        authenticator, security = broker.authenticator, self.settings.security
+        if authenticator.is_required and security.admin_password_file and not len(authenticator.users):
+            password = read_secret(security.admin_password_file)
+            if await make_first_admin(authenticator, password, broker.clock.now_ms()):
+                logger.info("created the user %s with the password in %s", ADMIN, security.admin_password_file)
+        require_a_way_in(authenticator, self.settings)
 
     def _open_listeners(self) -> Reception:
         settings = self.settings
@@ -254,9 +275,9 @@ class Server:
             broker,
             opened.store,
             commit.turn,
-            secret=opened.secret,
             directory=UUID(hex=opened.node.directory),
             listeners=listeners,
+            tls=self.listeners.peer_tls,
         )
 
     def _start_task(self, coroutine: Coroutine[object, None, object]) -> None:

@@ -183,8 +183,19 @@ class EncryptionSettings(Struct, frozen=True, kw_only=True):
     """Encryption at rest."""
 
     key_file: Annotated[
-        str, about("the file with the master key, 32 random bytes in base64; empty: data is not encrypted")
+        str,
+        about(
+            "the file with the master keys, each 32 random bytes in base64, the current one first; empty: data is not encrypted, unless PENSTOCK_ENCRYPTION_KEY has a key"
+        ),
     ] = ""
+
+
+class PeerTlsMode(Enum):
+    """Whether the nodes of a cluster use TLS between each other."""
+
+    OFF = "off"
+    ACCEPT = "accept"
+    REQUIRE = "require"
 
 
 class AuditMode(Enum):
@@ -227,6 +238,12 @@ class ClusterSettings(Struct, frozen=True, kw_only=True):
     etcd_ca: Annotated[str, about("the file with the certificates of etcd's certificate authority, for TLS")] = ""
     etcd_cert: Annotated[str, about("the file with this node's certificate for etcd, for mutual TLS")] = ""
     etcd_key: Annotated[str, about("the file with the key of that certificate")] = ""
+    peer_tls: Annotated[
+        PeerTlsMode,
+        about(
+            "TLS between nodes, with the certificate of [tls.peer]: require; accept: also nodes that do not use it, while a cluster changes; off"
+        ),
+    ] = PeerTlsMode.OFF
     advertise: Annotated[
         str, about("the host name or address for other nodes and clients; empty: the host of each listener")
     ] = ""

@@ -90,6 +90,9 @@ class SeededEntropy:
     def uuid(self) -> UUID:
         return UUID(int=self._random.getrandbits(128), version=4)
 
+    def secret(self, count: int) -> bytes:
+        return self._random.randbytes(count)
+
 
 class StepFlusher:
     """Writes and syncs when the history says so, rather than at the end of a turn."""

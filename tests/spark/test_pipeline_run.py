@@ -544,7 +544,7 @@ def test_stats_count_by_window_into_a_topic_and_a_table(pipelines, topic, produc
 def test_spark_understands_every_example(pipelines, path) -> None:
     pipeline = load(path)
     if pipeline.arguments is None:
-        plan = PipelinePlan(pipeline, pipelines.spark, pipelines.bootstrap)
+        plan = PipelinePlan(pipeline, pipelines.spark, {"kafka.bootstrap.servers": pipelines.bootstrap})
         assert list(plan.build()) == [*pipeline.sources, *(step.as_ for step in pipeline.steps)]
         assert [output.name for output in plan.outputs()][: len(pipeline.sinks)] == [
             sink.name for sink in pipeline.sinks

@@ -3,8 +3,10 @@
 from collections.abc import Callable
 
 from penstock.core.security.access import Access, Caller, Decision
+from penstock.core.security.rules import AccessRules
 from penstock.operations.access import CLUSTER_NAME, Cause
 from penstock.operations.operation import Action, Resource
+from tests.support.kafka_node import KafkaNode
 
 Asked = tuple[Action, str]
 """An action, and what it is done to: ``topic t``, ``group g``, ``cluster``, ``any topic``."""
@@ -41,3 +43,12 @@ def only(*allowed: Asked) -> Guard:
 def all_but(*refused: Asked) -> Guard:
     """Allows everything but this."""
     return Guard(lambda action, what: (action, what) in refused)
+
+
+async def use_rules(node: KafkaNode, *super_users: str) -> AccessRules:
+    """Decide by rules that are stored, whatever the settings: callers need not authenticate."""
+    broker = node.broker
+    access = broker.access = Access(is_on=True, super_users=frozenset(super_users))
+    rules = broker.access_rules = AccessRules(node.store, access.use, broker.report)  # type: ignore[misc]  # only in tests
+    await rules.load()
+    return rules

@@ -14,6 +14,7 @@ from penstock.address import Address
 from penstock.cluster.agreement import agree
 from penstock.cluster.node import NodeRunner
 from penstock.core.broker import Broker
+from penstock.core.cluster.shared_secret import SharedSecret
 from penstock.core.cluster.side import ClusterSide
 from penstock.core.partitions.replica import Replica
 from penstock.core.topics.records import PartitionRecord
@@ -26,8 +27,9 @@ from penstock.runtime.clock import SystemClock, SystemEntropy
 from penstock.runtime.disk import RealDisk
 from penstock.runtime.group_commit import GroupCommit
 from penstock.settings import ClusterSettings, GroupSettings, LogSettings, ServerSettings, Settings
+from penstock.transport.peer_tls import PLAIN, PeerTls
 from penstock.types import Flush
-from tests.support.listeners import plain
+from tests.support.listeners import of_nodes
 from tests.support.settings import AT_ONCE
 
 SECONDS_MAX = 60.0
@@ -51,6 +53,15 @@ async def _pause() -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(PAUSE_SECONDS):
             await asyncio.Event().wait()
+
+
+async def another_secret() -> SharedSecret:
+    """Of another cluster."""
+    store = MemoryStore()
+    await agree(store, SystemClock(), SystemEntropy(), "another")
+    secret = SharedSecret(store)
+    await secret.load()
+    return secret
 
 
 class Running:
@@ -109,6 +120,7 @@ class Cluster:
         settings: ClusterSettings | None = None,
         racks: dict[int, str] | None = None,
         internal_partitions: int = 2,
+        tls: Callable[[int], PeerTls] = lambda _node_id: PLAIN,
         **sections: Any,
     ) -> None:
         self._directory = directory
@@ -120,6 +132,7 @@ class Cluster:
             min_in_sync=min_in_sync,
         )
         self._racks = racks or {}
+        self.tls = tls
         self._sections = {
             "groups": GroupSettings(offsets_topic_partitions=internal_partitions),
             "queues": AT_ONCE,
@@ -144,7 +157,7 @@ class Cluster:
         """Start a node, or start it again on its directory. ``before`` may change the broker before it reads anything."""
         loop = asyncio.get_running_loop()
         clock, entropy, disk = SystemClock(), SystemEntropy(), RealDisk()
-        agreed = await agree(self.store, clock, entropy, "c")
+        await agree(self.store, clock, entropy, "c")
         commit = GroupCommit(loop, Flush.SYNC, 2)
         path = self._directory / str(node_id)
         logs = LogManager(disk, str(path), clock, self.reports.append)
@@ -172,14 +185,15 @@ class Cluster:
         broker.background = background
         before(broker)
         await broker.start()
-        listener = plain("peer")
+        tls = self.tls(node_id)
+        listener = of_nodes(tls)
         node = NodeRunner(
             broker,
             self.store,
             commit.turn,
-            secret=agreed.secret,
             directory=UUID(int=node_id),
             listeners={"peer": listener.address, **await self.listen(node_id, broker, commit)},
+            tls=tls,
         )
         await node.start(listener)
         running = self.nodes[node_id] = Running(broker, node, commit, logs)

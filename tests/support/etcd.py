@@ -61,34 +61,31 @@ class Certificates:
         return Tls(self.ca.read_bytes(), self.key.read_bytes(), self.certificate.read_bytes())
 
 
+_KEY_KIND: Final = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+
+
 def make_certificates(folder: Path) -> Certificates:
     """A new authority, and a certificate for this machine's loopback."""
-    openssl = needs_openssl()
     folder.mkdir(parents=True, exist_ok=True)
-    made = Certificates(folder / "ca.pem", folder / "node.pem", folder / "node.key")
-    extensions = folder / "extensions"
+    authority = ("-keyout", str(folder / "ca.key"), "-out", str(folder / "ca.pem"), "-subj", "/CN=test authority")
+    _run_openssl("req", "-x509", *_KEY_KIND, *authority, "-days", "2")
+    return certificate_by(folder, "test node", "node")
+
+
+def certificate_by(folder: Path, common_name: str, file: str) -> Certificates:
+    """One more certificate by the authority in this folder. To etcd its common name is the name of a user."""
+    made = Certificates(folder / "ca.pem", folder / f"{file}.pem", folder / f"{file}.key")
+    request, extensions = str(folder / f"{file}.csr"), folder / "extensions"
     extensions.write_text(f"subjectAltName=IP:{HOST},DNS:localhost\nextendedKeyUsage=serverAuth,clientAuth\n")
-    key_kind = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    authority = ("-keyout", str(folder / "ca.key"), "-out", str(made.ca), "-subj", "/CN=test authority", "-days", "2")
-    request = ("-keyout", str(made.key), "-out", str(folder / "node.csr"), "-subj", "/CN=test node")
-    signing = ("-CA", str(made.ca), "-CAkey", str(folder / "ca.key"), "-CAcreateserial", "-days", "2")
-    for command in (
-        ("req", "-x509", *key_kind, *authority),
-        ("req", *key_kind, *request),
-        (
-            "x509",
-            "-req",
-            "-in",
-            str(folder / "node.csr"),
-            *signing,
-            "-extfile",
-            str(extensions),
-            "-out",
-            str(made.certificate),
-        ),
-    ):
-        subprocess.run((openssl, *command), check=True, capture_output=True, timeout=SECONDS_MAX)
+    _run_openssl("req", *_KEY_KIND, "-keyout", str(made.key), "-out", request, "-subj", f"/CN={common_name}")
+    authority = ("-CA", str(made.ca), "-CAkey", str(folder / "ca.key"), "-CAcreateserial", "-days", "2")
+    signed = ("-extfile", str(extensions), "-out", str(made.certificate))
+    _run_openssl("x509", "-req", "-in", request, *authority, *signed)
     return made
+
+
+def _run_openssl(*words: str) -> None:
+    subprocess.run((needs_openssl(), *words), check=True, capture_output=True, timeout=SECONDS_MAX)
 
 
 @dataclass(slots=True)

@@ -35,6 +35,7 @@ from penstock.runtime.group_commit import GroupCommit
 from penstock.runtime.housekeeping import Housekeeping
 from penstock.server import STOP_GRACE_SECONDS
 from penstock.settings import ClusterSettings, GroupSettings, LogSettings, ServerSettings, Settings
+from penstock.transport.peer_tls import PLAIN
 from penstock.types import Flush, NodeId
 from tests.support.listeners import plain
 from tests.support.settings import AT_ONCE
@@ -98,6 +99,7 @@ class GatewayNode:
             report=self.reports.append,
         )
         self.broker.background = self._begin
+        await agree(self._store, self.broker.clock, self.broker.entropy, "tested")
         logs.open_all()
         stack.callback(logs.close)
         await self.broker.start()
@@ -115,14 +117,13 @@ class GatewayNode:
         self.grpc = GrpcGateway(settings.grpc, settings.limits)
         listeners["grpc"] = self.grpc.bind(LOOPBACK)
         self.addresses = {name: str(address) for name, address in listeners.items()}
-        agreed = await agree(self._store, broker.clock, broker.entropy, "tested")
         self.cluster_node = NodeRunner(
             broker,
             self._store,
             commit.turn,
-            secret=agreed.secret,
             directory=broker.entropy.uuid(),
             listeners=listeners,
+            tls=PLAIN,
         )
         await self.cluster_node.start(opened["peer"])
         stack.push_async_callback(self.cluster_node.stop)

@@ -10,6 +10,7 @@ from typing import Any, Self
 import httpx
 
 from penstock.gateways.http.server.gateway import HttpBounds, HttpGateway
+from penstock.transport.listener import Listener
 from tests.support.kafka_node import KafkaNode
 from tests.support.listeners import plain
 
@@ -25,7 +26,7 @@ class HttpNode(KafkaNode):
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
-        listener = plain("http")
+        listener = self.http_listener()
         self.port: int = listener.address.port
         self.before_http()
         self.http = HttpGateway(self.broker, self.flusher.turn, self.settings.http, lambda: True, bounds=self._bounds)
@@ -37,6 +38,10 @@ class HttpNode(KafkaNode):
 
     def before_http(self) -> None:
         """What a test changes in the broker first."""
+
+    def http_listener(self) -> Listener:
+        """Where the gateway listens."""
+        return plain("http")
 
     async def connect(self) -> "RawHttp":
         """A connection of which the test sees every byte."""

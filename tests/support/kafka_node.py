@@ -60,7 +60,7 @@ class KafkaNode:
         self.reports: list[str] = []
 
     async def __aenter__(self) -> Self:
-        store = await self._open_store()
+        store = self.store = await self._open_store()
         self._stack.push_async_callback(store.close)
         commit = GroupCommit(asyncio.get_running_loop(), self.settings.log.flush, 1)
         self._stack.callback(commit.close)

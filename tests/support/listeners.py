@@ -7,6 +7,7 @@ from penstock.settings import LimitSettings
 from penstock.transport.acceptor import Reception
 from penstock.transport.listener import Arrival, Listener
 from penstock.transport.listening import address_of, bind
+from penstock.transport.peer_tls import PeerTls
 from penstock.transport.tls import ServerTls
 
 LOOPBACK = Address("127.0.0.1", 0)
@@ -32,3 +33,10 @@ def unbound(name: str) -> Listener:
 def arrival(name: str) -> Arrival:
     """A connection at such a listener."""
     return Arrival(unbound(name), "127.0.0.1")
+
+
+def of_nodes(tls: PeerTls) -> Listener:
+    """The listener for other nodes, on a free port of loopback, as a server makes it."""
+    sock = bind(LOOPBACK)
+    accept = Reception(LimitSettings()).accept
+    return Listener("peer", address_of(sock), accept, sock, tls=tls.certificate, allows_plain=not tls.is_required)

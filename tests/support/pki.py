@@ -54,7 +54,10 @@ class Authority:
         if password:
             encryption = serialization.BestAvailableEncryption(password.encode())
         pair = Pair(str(self._folder / f"{self._name}-{name}.pem"), str(self._folder / f"{self._name}-{name}.key"))
+        Path(pair.key).touch(mode=0o600)
         Path(pair.cert).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+        # The broker refuses keys that others can read.
+        Path(pair.key).touch(mode=0o600)
         Path(pair.key).write_bytes(
             key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
         )

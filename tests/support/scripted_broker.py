@@ -102,6 +102,10 @@ class ScriptedBroker:
                     return
         except OSError:
             return
+        finally:
+            if self._tls is not None:
+                # It took over the socket that is closed at the end.
+                connection.close()
 
     def _answer(self, connection: socket.socket, data: bytes) -> bool:
         header, position = decode_request_header(data)

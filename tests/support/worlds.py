@@ -46,6 +46,10 @@ class CountingEntropy:
         self._count += 1
         return UUID(int=self._count, version=4)
 
+    def secret(self, count: int) -> bytes:
+        self._count += 1
+        return self._count.to_bytes(count, "big")
+
 
 def broker_on(
     disk: SimulatedDisk,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from penstock.cli.connecting import client_security
 from penstock.cli.failures import Exit, Failure, complain, note
 from penstock.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_S_DEFAULT, Bootstrap, Output, connected
 from penstock.cli.output import Format
@@ -169,7 +170,7 @@ def _one_of(http: str) -> "Address":
     """The node that is measured: of several, the first that answers."""
     from penstock.client.http import HttpSession
 
-    nodes = HttpSession(http)
+    nodes = HttpSession(http, security=client_security())
     if len(nodes.addresses) > 1:
         nodes.connect()
         nodes.close()

@@ -8,7 +8,7 @@ import typer
 from penstock.cli import cluster_drain, cluster_moves
 from penstock.cli.cluster_folder import HTTP_PORT, KAFKA_PORT, NODES_MAX
 from penstock.cli.cluster_view import print_status
-from penstock.cli.failures import Exit, Failure
+from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.options import (
     BOOTSTRAP_DEFAULT,
     HTTP_DEFAULT,
@@ -221,3 +221,20 @@ def drain(
             cluster_drain.undo(client, node, output)
         else:
             cluster_drain.drain(client, node, output, yes=yes, dry_run=dry_run, partial=partial, watch=watch)
+
+
+@app.command("rotate-secret")
+def rotate_secret(
+    output: Output = Format.TABLE, http: Http = HTTP_DEFAULT, timeout: Timeout = TIMEOUT_S_DEFAULT
+) -> None:
+    """Replace the secret with which nodes authenticate to each other.
+
+    The nodes use the new secret at once, without a restart. The previous secret remains valid until the next rotation: to make a stolen secret worthless, rotate twice.
+    """
+    with status_client(http, timeout) as client:
+        rotated = client.rotate_secret()
+    note(
+        f"The nodes use secret {rotated.generation}; secret {rotated.generation - 1} remains valid until the next rotation"
+    )
+    if output is not Format.TABLE:
+        emit_one({"generation": rotated.generation}, output)

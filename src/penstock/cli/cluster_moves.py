@@ -245,7 +245,7 @@ def status_with_progress(client: "StatusClient") -> "ClusterDescription":
         if address is None:
             continue
         try:
-            with StatusClient(address, timeout_ms=client.timeout_ms) as other:
+            with StatusClient(address, timeout_ms=client.timeout_ms, security=client.security) as other:
                 theirs = other.cluster().moves
         except ClientError:
             continue

@@ -201,6 +201,7 @@ class _Running:
 
     def __init__(self) -> None:
         self.connecting: Connecting | None = None
+        self.given: Values = {}
         self.security: ClientSecurity | None = None
 
 
@@ -210,7 +211,7 @@ _RUNNING: Final = _Running()
 def begin(given: "Values") -> Connecting:
     """Remember the options of the command that is about to run."""
     _RUNNING.connecting = resolve(given, os.environ, _contexts())
-    _RUNNING.security = None
+    _RUNNING.given, _RUNNING.security = given, None
     return _RUNNING.connecting
 
 
@@ -224,6 +225,14 @@ def client_security() -> "ClientSecurity":
     if _RUNNING.security is None:
         _RUNNING.security = running().security()
     return _RUNNING.security
+
+
+def named_security() -> "ClientSecurity":
+    """The same without the current context, for brokers that the command does not get from it."""
+    found = running()
+    if found.context is None or found.is_named:
+        return client_security()
+    return resolve(_RUNNING.given, os.environ, None).security()
 
 
 def _contexts() -> "Contexts | None":

@@ -9,7 +9,7 @@ import typer
 from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.locks import LOCK, is_locked
 from penstock.cli.options import EncryptionKeyFile, Output
-from penstock.cli.output import Format, Value, emit
+from penstock.cli.output import Format, Row, emit
 
 if TYPE_CHECKING:
     from penstock.ports import Keys
@@ -43,12 +43,13 @@ def status(
     keys = keys_of(encryption_key_file)
     with refusals():
         opened = open_encrypted(RealDisk(), _existing(data_dir), keys, note)
-    row: dict[str, Value] = {"encrypted": opened is not None, "master_key": None, "keys": 0}
+    row: Row = {"encrypted": False}
     if opened is not None:
         counts = count(opened, str(data_dir))
-        row["master_key"] = master_of((data_dir / KEYRING).read_bytes())
-        row["keys"] = len(opened.ring.keys)
-        row |= {
+        row = {
+            "encrypted": True,
+            "master_key": master_of((data_dir / KEYRING).read_bytes()),
+            "keys": len(opened.ring.keys),
             "encrypted_segments": counts.encrypted,
             "clear_segments": counts.clear,
             "unreadable_segments": counts.unreadable,

@@ -19,8 +19,9 @@ from penstock.cli.output import Format
 if TYPE_CHECKING:
     from typer._click.core import Parameter
 
-    from penstock.client import Cluster, QueueAdmin, QueueClient, SinkClient
+    from penstock.client import AccessAdmin, Cluster, QueueAdmin, QueueClient, SinkClient
     from penstock.client.status import StatusClient
+    from penstock.client.user_admin import UserAdmin
 
 BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 HTTP_DEFAULT = "127.0.0.1:8080"
@@ -263,6 +264,14 @@ def queue_admin(http: str, timeout_s: float) -> "QueueAdmin":
         return QueueAdmin(http, timeout_ms=int(timeout_s * 1000), security=client_security())
 
 
+def access_admin(http: str, timeout_s: float) -> "AccessAdmin":
+    """For one command that administers access rules or roles."""
+    from penstock.client import AccessAdmin
+
+    with _address_of("--http", http):
+        return AccessAdmin(http, timeout_ms=int(timeout_s * 1000), security=client_security())
+
+
 def status_client(http: str, timeout_s: float) -> "StatusClient":
     """For one command that shows a status, or drains a node."""
     from penstock.client.status import StatusClient
@@ -277,6 +286,14 @@ def queue_client(http: str, timeout_s: float, owner: str | None) -> "QueueClient
 
     with _address_of("--http", http):
         return QueueClient(http, owner=owner, timeout_ms=int(timeout_s * 1000), security=client_security())
+
+
+def user_admin(http: str, timeout_s: float) -> "UserAdmin":
+    """For one command about users and API keys."""
+    from penstock.client.user_admin import UserAdmin
+
+    with _address_of("--http", http):
+        return UserAdmin(http, timeout_ms=int(timeout_s * 1000), security=client_security())
 
 
 def sink_client(http: str, timeout_s: float) -> "SinkClient":

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
 
+from penstock.cli import connecting
 from penstock.cli.failures import Exit, Failure, note
 from penstock.cli.options import BOOTSTRAP_DEFAULT, parse_pairs, with_parameters
 from penstock.cli.output import Format, Row, emit, emit_one, print_table
@@ -33,7 +34,7 @@ from penstock.spark.pipelines.registry import ALIVE, PipelineState, Registry, Ru
 
 if TYPE_CHECKING:
     from penstock.spark.pipelines.builtin import Arguments, Builtin
-    from penstock.spark.pipelines.model import Pipeline
+    from penstock.spark.pipelines.model import Pipeline, PipelineHead
     from penstock.spark.pipelines.run import Execution
     from penstock.spark.pipelines.values import Trigger as ReadTrigger
 
@@ -270,10 +271,11 @@ def _execute(pipeline: Pipeline, given: RunOptions, work: Callable[[Execution], 
     if given.detach and LOG_VARIABLE not in os.environ:
         _detach(registry, name)
         return
+    bootstrap, security = _brokers(head, given.bootstrap)
     settings = RunSettings(
         name=name,
         kind=head.kind,
-        bootstrap=given.bootstrap or head.bootstrap or BOOTSTRAP_DEFAULT,
+        bootstrap=bootstrap,
         master=given.master,
         checkpoint=checkpoint,
         trigger=_trigger(given, head.trigger),
@@ -283,6 +285,7 @@ def _execute(pipeline: Pipeline, given: RunOptions, work: Callable[[Execution], 
         description=head.description,
         log=str(registry.log(name)),
         streams=streams,
+        security=security,
     )
     with _reported(), TerminalScreen(given.output, yes=given.yes) as screen:
         # All output of a detached process is in its log already.
@@ -414,7 +417,8 @@ def _analysed(pipeline: Pipeline, bootstrap: str | None) -> list[Row]:
         return []
     spark = session_for(pipeline.head.name, "local[1]", pipeline.head.conf)
     try:
-        plan = PipelinePlan(pipeline, spark, bootstrap or pipeline.head.bootstrap or BOOTSTRAP_DEFAULT)
+        address, security = _brokers(pipeline.head, bootstrap)
+        plan = PipelinePlan(pipeline, spark, {"kafka.bootstrap.servers": address, **security})
         views = plan.build()
         for _ in plan.outputs():
             pass
@@ -425,6 +429,17 @@ def _analysed(pipeline: Pipeline, bootstrap: str | None) -> list[Row]:
         ]
     finally:
         spark.stop()
+
+
+def _brokers(head: PipelineHead, given: str | None) -> tuple[str, dict[str, str]]:
+    """The brokers, with TLS and credentials as options of queries: from the command, else from the file, else from the current context."""
+    from penstock.spark.security import options_for
+
+    of_file = given is None and bool(head.bootstrap or head.kafka)
+    bootstrap = given or head.bootstrap or connecting.running().address("bootstrap") or BOOTSTRAP_DEFAULT
+    # The current context is about other brokers than those in the file.
+    security = connecting.named_security() if of_file else connecting.client_security()
+    return bootstrap, options_for(security) or {f"kafka.{name}": value for name, value in head.kafka.items()}
 
 
 def _summary(file: Path, pipeline: Pipeline) -> str:

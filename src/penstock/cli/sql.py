@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from penstock.cli.connecting import client_security
 from penstock.cli.failures import Exit, Failure, complain, note
 from penstock.cli.options import BOOTSTRAP_DEFAULT, TIMEOUT_S_DEFAULT, Bootstrap, Timeout, connected, parse_pairs
 from penstock.cli.places import parse_place
@@ -105,7 +106,7 @@ def sql(
     with _started(master, settings) as spark:
         from penstock.spark.views import Views
 
-        with Views(spark, bootstrap, options=options, json=as_json) as views:
+        with Views(spark, bootstrap, options=options, json=as_json, security=client_security()) as views:
 
             def run(statement: str) -> None:
                 answer(spark, views, statement, output, limit)

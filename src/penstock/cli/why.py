@@ -23,6 +23,10 @@ _NOT_THERE = frozenset({"no_such_topic", "no_such_partition", "no_such_group"})
 def why(
     record: Annotated[str, typer.Argument(metavar="TOPIC/PARTITION@OFFSET", help="Record, for example orders/0@42.")],
     group: WorkGroup,
+    principal: Annotated[
+        str | None,
+        typer.Option("--principal", metavar="User:NAME", help="Check whether this worker lacks the rights, too."),
+    ] = None,
     output: Output = Format.TABLE,
     http: Http = HTTP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
@@ -33,7 +37,7 @@ def why(
     """
     place = parse_record(record)
     with queue_admin(http, timeout) as admin:
-        found = admin.why(place.topic, place.partition, place.offset, group)
+        found = admin.why(place.topic, place.partition, place.offset, group, principal)
     if output is Format.TABLE:
         print(found.sentence)
     else:

@@ -41,6 +41,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from penstock.client.access import AccessAdmin
     from penstock.client.admin import Admin, ConfigEntry
     from penstock.client.batches import BatchSender
     from penstock.client.cluster import Cluster, ClusterInfo, Node, PartitionInfo, TopicInfo, TopicPartition
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
     from penstock.types import Acks
 
 _MODULES = {
+    "access": ("AccessAdmin",),
     "admin": ("Admin", "ConfigEntry"),
     "batches": ("BatchSender",),
     "cluster": ("Cluster", "ClusterInfo", "Node", "PartitionInfo", "TopicInfo", "TopicPartition"),
@@ -107,6 +109,7 @@ _HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "Aborted",
+    "AccessAdmin",
     "Acks",
     "Admin",
     "At",

@@ -31,7 +31,7 @@ from penstock.client.errors import (
     check,
 )
 from penstock.client.security import UNSECURED, ClientSecurity
-from penstock.client.sockets import connect, failure_of, is_tls, pieces
+from penstock.client.sockets import connect, is_tls, pieces
 from penstock.types import Buffer
 from penstock.wire.errors import ProtocolViolation
 from penstock.wire.kafka.api_table_generated import API_TABLE
@@ -226,16 +226,13 @@ class Connection:
 
     def _lost(self, error: OSError) -> ClientError:
         """The error for a connection that broke before a response. If nothing was ever answered, it is most likely a mistake of this client."""
-        failure = failure_of(self.address, error, self._socket)
-        if failure is not None:
-            return failure
-        if not self._versions and self._is_tls:
-            # The reason is lost if the server closes the connection before this client reads it.
-            return CannotConnect(
-                f"{self.address} closed the connection after the TLS handshake: it may require a client certificate (--tls-cert and "
-                "--tls-key), or have refused this client's certificate"
-            )
-        if not self._versions and self._answers_tls():
+        if self._is_tls:
+            from penstock.client.tls import explained
+
+            failure = explained(self.address, error, self._security, is_first=not self._versions)
+            if failure is not None:
+                return failure
+        elif not self._versions and self._answers_tls():
             return TlsFailed(_USE_TLS.format(self.address))
         if self._versions and not self._is_accepted and self._is_login_required():
             return AuthenticationRequired(self.address)

@@ -1,4 +1,4 @@
-"""Finds the HTTP API of a broker whose Kafka address is known: a config of the broker has its address."""
+"""Finds the HTTP API of a broker whose Kafka address is known: a config of the broker has its address, and whether it uses TLS."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from penstock.client.cluster import Cluster
 from penstock.client.errors import ClientError
 
 HTTP_LISTENERS: Final = "penstock.http.listeners"
-"""The advertised ``HOST:PORT`` of the broker, then those of the other nodes that are up; empty if all listeners are off."""
+"""The advertised ``HOST:PORT`` of the broker, then those of the other nodes that are up, with ``https://`` for TLS; empty if all listeners are off."""
 _ANY_HOST: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - only compared with
 
 
@@ -17,7 +17,10 @@ class NoHttpListener(ClientError):
 
 
 def http_addresses(cluster: Cluster) -> str:
-    """The HTTP listeners of all nodes that are up ("HOST:PORT,HOST:PORT"); :class:`NoHttpListener` if there is none."""
+    """The HTTP listeners of all nodes that are up ("http://HOST:PORT,http://HOST:PORT"); :class:`NoHttpListener` if there is none.
+
+    They are for an HTTP client with the security of the cluster, ``cluster.security``.
+    """
     node = cluster.describe().any_node
     configs = {entry.name: entry.value for entry in Admin(cluster).broker_configs()}
     listeners = configs.get(HTTP_LISTENERS)
@@ -30,9 +33,14 @@ def http_addresses(cluster: Cluster) -> str:
             f"The HTTP listener of {node.address} is off, and exactly-once sinks need it: start the broker with "
             "--http HOST:PORT"
         )
-    return ",".join(str(_reachable(parse_address(each), node.address.host)) for each in listeners.split(","))
+    return ",".join(_reachable(each, node.address.host) for each in listeners.split(","))
 
 
-def _reachable(address: Address, kafka_host: str) -> Address:
-    # A broker that listens on all interfaces is reached at the host that Kafka clients use.
-    return Address(kafka_host, address.port) if address.host in _ANY_HOST else address
+def _reachable(listener: str, kafka_host: str) -> str:
+    # Without a scheme it is not TLS, whatever the Kafka listener uses.
+    scheme, _, text = listener.rpartition("://")
+    address = parse_address(text)
+    if address.host in _ANY_HOST:
+        # A broker that listens on all interfaces is reached at the host that Kafka clients use.
+        address = Address(kafka_host, address.port)
+    return f"{scheme or 'http'}://{address}"

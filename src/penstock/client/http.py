@@ -29,7 +29,7 @@ from penstock.client.errors import (
     cannot_connect_to_any,
 )
 from penstock.client.security import UNSECURED, ClientSecurity
-from penstock.client.sockets import connect, failure_of, is_readable
+from penstock.client.sockets import connect, is_readable
 
 HTTP_DEFAULT: Final = "127.0.0.1:8080"
 TIMEOUT_MS: Final = 30_000
@@ -104,6 +104,10 @@ class HttpSession:
     def post_only(self, path: str, body: Fields) -> None:
         """POST a JSON object, for a response without a body."""
         self._exchange("POST", path, _encoded(body), self.timeout_ms)
+
+    def put_only(self, path: str, body: Fields) -> None:
+        """PUT a JSON object, for a response without a body."""
+        self._exchange("PUT", path, _encoded(body), self.timeout_ms)
 
     def delete(self, path: str) -> None:
         """DELETE, for a response whose body is not needed."""
@@ -225,8 +229,10 @@ class HttpSession:
                 f"{self.address} did not answer within {timeout_ms} ms; check whether it is overloaded"
             ) from error
         except (http.client.RemoteDisconnected, http.client.IncompleteRead, ConnectionError) as error:
+            failure = self._failure_of(error)
             self._give_up()
-            self._check_tls()
+            if failure is not None:
+                raise failure from error
             doubt = (
                 ""
                 if self._has_answered
@@ -235,7 +241,8 @@ class HttpSession:
             raise ConnectionLost(f"{self.address} closed the connection before it answered{doubt}") from error
         except http.client.HTTPException as error:
             self.close()
-            self._check_tls()
+            if not self._has_answered and (failure := self._expects_tls()) is not None:
+                raise failure from error
             raise self._not_ours(str(error)) from error
         except OSError as error:
             failure = self._failure_of(error)
@@ -244,15 +251,8 @@ class HttpSession:
                 raise failure from error
             raise ConnectionLost(f"The connection to {self.address} broke: {error.strerror or error}") from error
 
-    def _check_tls(self) -> None:
-        """If the server never answered a plain request, find out whether it expects TLS."""
-        if self._has_answered:
-            return
-        failure = self._expects_tls()
-        if failure is not None:
-            raise failure
-
     def _expects_tls(self) -> TlsFailed | None:
+        """The error for a server that expects TLS and was asked without."""
         if self._encrypted[self.address]:
             return None
         from penstock.client.tls import answers_tls
@@ -261,9 +261,16 @@ class HttpSession:
             return None
         return TlsFailed(f"{self.address} uses TLS: connect with --tls, or with --tls-ca and the certificate of its CA")
 
-    def _failure_of(self, error: OSError) -> TlsFailed | None:
-        connected = None if self._connection is None else self._connection.sock
-        return None if connected is None else failure_of(self.address, error, connected)
+    def _failure_of(self, error: Exception) -> TlsFailed | None:
+        """What a broken connection means for TLS. If the server never answered, it may expect TLS, or a certificate."""
+        is_first = not self._has_answered
+        if not self._encrypted[self.address]:
+            return self._expects_tls() if is_first else None
+        if not isinstance(error, OSError):
+            return None
+        from penstock.client.tls import explained
+
+        return explained(self.address, error, self._security, is_first=is_first)
 
     def _refusal(self, response: http.client.HTTPResponse, data: bytes) -> ClientError:
         try:
@@ -296,6 +303,7 @@ class HttpClient:
         self, address: str = HTTP_DEFAULT, *, timeout_ms: int = TIMEOUT_MS, security: ClientSecurity = UNSECURED
     ) -> None:
         self._http = HttpSession(address, timeout_ms=timeout_ms, security=security)
+        self.security: Final = security
         self.timeout_ms: Final = timeout_ms
 
     def close(self) -> None:

@@ -97,7 +97,6 @@ class QueueClient(HttpClient):
         super().__init__(address, timeout_ms=timeout_ms, security=security)
         self.owner: Final = owner or f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
         self._address = address
-        self._security = security
 
     # -- workers
 
@@ -137,7 +136,7 @@ class QueueClient(HttpClient):
         query["max_in_flight"] = max_in_flight
         if release_on_disconnect:
             query["release_on_disconnect"] = "true"
-        connection = HttpSession(self._address, timeout_ms=self.timeout_ms, security=self._security)
+        connection = HttpSession(self._address, timeout_ms=self.timeout_ms, security=self.security)
         with closing(connection.stream("GET", "/v1/consume", _LeasedBody, query=query)) as bodies:
             for body in bodies:
                 yield _leased(body, group, self.owner)

@@ -126,9 +126,9 @@ class QueueAdmin(HttpClient):
         query = {"partition": partition, "offset": from_offset}
         return self._http.get(v1_path("queues", topic, group, "states"), KnownStates, query)
 
-    def why(self, topic: str, partition: int, offset: int, group: str) -> Explanation:
-        """Why a record is not being delivered."""
-        query = {"topic": topic, "partition": partition, "offset": offset, "group": group}
+    def why(self, topic: str, partition: int, offset: int, group: str, principal: str | None = None) -> Explanation:
+        """Why a record is not being delivered, to the group or to one principal that works in it."""
+        query = {"topic": topic, "partition": partition, "offset": offset, "group": group, "principal": principal}
         return self._http.get("/v1/why", Explanation, query)
 
     def dead_letter_topics(self) -> list[DeadLetterTopic]:

@@ -8,7 +8,7 @@ import sys
 from typing import Final
 
 from penstock.address import Address
-from penstock.client.errors import InvalidSecurity, TlsFailed
+from penstock.client.errors import InvalidSecurity
 from penstock.client.security import ClientSecurity
 from penstock.types import Buffer
 
@@ -80,15 +80,6 @@ def is_readable(connected: socket.socket) -> bool:
 def is_tls(connected: socket.socket) -> bool:
     """Whether it is a TLS socket, without an import of ``ssl``."""
     return "ssl" in sys.modules and isinstance(connected, sys.modules["ssl"].SSLSocket)
-
-
-def failure_of(address: Address, error: OSError, connected: socket.socket) -> TlsFailed | None:
-    """What an error of a connected socket means, if it is one of TLS."""
-    if not is_tls(connected):
-        return None
-    from penstock.client.tls import tls_failure
-
-    return tls_failure(address, error)
 
 
 def _check_may_send(address: Address, connected: socket.socket, security: ClientSecurity) -> None:

@@ -4,7 +4,7 @@ Fields that a later broker adds to its answers are ignored. None means that the 
 """
 
 from penstock.client.http import HttpClient, v1_path
-from penstock.operations.cluster import ClusterDescription, NodeDrain
+from penstock.operations.cluster import ClusterDescription, NodeDrain, SecretRotation
 from penstock.operations.groups import GroupStatus
 from penstock.operations.topics import TopicStats
 
@@ -27,6 +27,10 @@ class StatusClient(HttpClient):
     def drain(self, node: int) -> NodeDrain:
         """Start to move the leaders and replicas of a node to other nodes."""
         return self._http.post(v1_path("cluster", "drain", str(node)), {}, NodeDrain)
+
+    def rotate_secret(self) -> SecretRotation:
+        """Replace the secret with which nodes authenticate to each other."""
+        return self._http.post(v1_path("cluster", "secret", "rotate"), {}, SecretRotation)
 
     def undrain(self, node: int) -> None:
         """Use a node again; a node that is down and has no replicas is forgotten."""

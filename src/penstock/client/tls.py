@@ -13,6 +13,8 @@ from penstock.address import Address
 from penstock.client.errors import CannotConnect, InvalidSecurity, TlsFailed
 from penstock.client.security import ClientSecurity
 
+PROBE_SECONDS: Final = 2.0
+"""How long to listen for the reason why a server closed a connection."""
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """For TLS 1.2; those of 1.3 are all good."""
 _UNKNOWN_CA: Final = frozenset({2, 18, 19, 20, 21})
@@ -23,6 +25,8 @@ _WRONG_NAME: Final = frozenset({62, 64})
 """The codes of OpenSSL's verification."""
 
 _MAYBE_PLAIN: Final = "it may not use TLS. Connect without --tls and --tls-ca, or use the address of a TLS listener"
+_GIVE_IT: Final = "specify it with --tls-cert and --tls-key"
+_CHECK_IT: Final = "check that it is valid, and signed by a CA that the broker trusts"
 _NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG", "HTTP_REQUEST"})
 _CERTIFICATE_MISSING: Final = frozenset({"TLSV13_ALERT_CERTIFICATE_REQUIRED"})
 _CERTIFICATE_REFUSED: Final = frozenset(
@@ -62,11 +66,9 @@ def tls_failure(address: Address, error: OSError, host: str | None = None) -> Tl
             f"{address} does not use TLS: connect without --tls and --tls-ca, or use the address of a TLS listener"
         )
     if reason in _CERTIFICATE_MISSING:
-        return TlsFailed(f"{address} requires a client certificate: specify it with --tls-cert and --tls-key")
+        return TlsFailed(f"{address} requires a client certificate: {_GIVE_IT}")
     if reason in _CERTIFICATE_REFUSED:
-        return TlsFailed(
-            f"{address} refused this client's certificate ({_words(reason)}): check that it is valid and signed by a CA that the broker trusts"
-        )
+        return TlsFailed(f"{address} refused this client's certificate ({_words(reason)}): {_CHECK_IT}")
     if isinstance(error, ssl.SSLEOFError):
         return None
     return TlsFailed(f"The TLS handshake with {address} failed: {_words(reason) or 'unknown reason'}")
@@ -82,6 +84,35 @@ def answers_tls(address: Address, timeout_ms: float) -> bool:
             return True
     except OSError:
         return False
+
+
+def explained(address: Address, error: OSError, security: ClientSecurity, *, is_first: bool) -> TlsFailed | None:
+    """What an error on a TLS connection means; None if it does not come from TLS. ``is_first``: nothing was ever received from this server."""
+    found = tls_failure(address, error)
+    return _refusal_of(address, security) if found is None and is_first else found
+
+
+def _refusal_of(address: Address, security: ClientSecurity) -> TlsFailed | None:
+    """Why a server closes connections after the handshake, if it does so because of this client's certificate or the lack of one.
+
+    The reason is lost if the server closes a connection on which something was sent, so here nothing is sent.
+    """
+    try:
+        plain = socket.create_connection(address, timeout=PROBE_SECONDS)
+        with encrypted(plain, context_of(security), address, security) as connected:
+            if connected.recv(1):
+                return None
+    except TlsFailed as error:
+        return error
+    except (TimeoutError, CannotConnect):
+        return None
+    except OSError as error:
+        found = tls_failure(address, error)
+        if found is not None or not isinstance(error, ConnectionError | ssl.SSLEOFError):
+            return found
+    if security.cert_file or security.cert_pem:
+        return TlsFailed(f"{address} refused this client's certificate: {_CHECK_IT}")
+    return TlsFailed(f"{address} requires a client certificate: {_GIVE_IT}")
 
 
 def encrypted(

@@ -1,7 +1,7 @@
-"""The entry ``cluster`` of the metadata store: the cluster's id, and the secret with which nodes authenticate to each other.
+"""The entry ``cluster`` of the metadata store (``core/cluster/shared_secret.py``), with which every node begins.
 
-``cluster``: ``{"id", "secret", "version", "created_ms"}``. The first node creates it by compare-and-set, and all others read it. Any client
-that can read the metadata store can act as a node, so the store must be protected like the data.
+The first node creates it by compare-and-set, and all others read it. Any client that can read the metadata store has the nodes' secret, so
+the store must be protected like the data.
 """
 
 import asyncio
@@ -10,24 +10,14 @@ from typing import Final
 
 import msgspec
 
+from penstock.core.cluster.shared_secret import CLUSTER_KEY, VERSION, ClusterRecord, decode_record, new_secret
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import Compare, Put, SharedStore
 from penstock.ports import Clock, Entropy
 
 logger = logging.getLogger("penstock.cluster")
 
-KEY: Final = "cluster"
-VERSION: Final = 1
 _RETRY_SECONDS: Final = 1.0
-
-
-class ClusterRecord(msgspec.Struct, frozen=True):
-    """The value under ``cluster``."""
-
-    id: str
-    secret: bytes
-    version: int = VERSION
-    created_ms: int = 0
 
 
 async def agree(
@@ -37,7 +27,7 @@ async def agree(
 
     Without ``may_make``, this node already belongs to a cluster: STORAGE_ERROR if the store has no record.
     """
-    new = ClusterRecord(cluster_id, entropy.uuid().bytes + entropy.uuid().bytes, created_ms=clock.now_ms())
+    new = ClusterRecord(cluster_id, new_secret(entropy), created_ms=clock.now_ms())
     while True:
         try:
             found = await _agreed(store, new if may_make else None)
@@ -56,21 +46,15 @@ async def agree(
 
 
 async def _agreed(store: SharedStore, new: ClusterRecord | None) -> ClusterRecord:
-    entry = await store.get(KEY)
+    entry = await store.get(CLUSTER_KEY)
     if entry is None and new is not None:
         # Another node may have created the record first, or an answer may have been lost: read it to find out.
-        await store.txn([Compare(KEY, create_revision=0)], [Put(KEY, msgspec.json.encode(new))])
-        entry = await store.get(KEY)
+        await store.txn([Compare(CLUSTER_KEY, create_revision=0)], [Put(CLUSTER_KEY, msgspec.json.encode(new))])
+        entry = await store.get(CLUSTER_KEY)
     if entry is None:
         raise PenstockError(
             Reason.STORAGE_ERROR,
             "The data directory belongs to a cluster that does not exist in etcd. Check --etcd and --cluster; if etcd has lost its data, "
             "restore it from a backup. To start a new cluster, use another --data-dir.",
         )
-    try:
-        return msgspec.json.decode(entry.value, type=ClusterRecord)
-    except msgspec.MsgspecError:
-        raise PenstockError(
-            Reason.STORAGE_ERROR,
-            f"The entry {KEY!r} of the metadata store cannot be read; restore the store from a backup",
-        ) from None
+    return decode_record(entry)

@@ -12,9 +12,9 @@ import logging
 from typing import Final
 from uuid import UUID
 
-from penstock.cluster.agreement import KEY as CLUSTER_KEY
 from penstock.cluster.directories import DIRECTORIES_PREFIX, put_directory
 from penstock.core.cluster.image import CONTROLLER_KEY, NODES_PREFIX
+from penstock.core.cluster.shared_secret import CLUSTER_KEY
 from penstock.core.topics.records import PARTITIONS_PREFIX, TOPICS_PREFIX
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.port import Compare, Entry, Put, SharedStore

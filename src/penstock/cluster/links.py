@@ -1,22 +1,29 @@
 """Connections from this node to others: Kafka's protocol on the peer listener, after both sides have proved that they belong to the cluster.
 
+With TLS, each side also checks that the certificate of the other one names the node that it should be. A connection that should use TLS
+never falls back to plain text.
+
 A link connects when it is first used, and again after the connection was lost. Responses are matched by correlation id. If the connection
 is lost before a response, the request may have been carried out: it fails with LINK_LOST, and the caller decides whether to repeat it. A
 request that could not be sent fails with LEADER_NOT_AVAILABLE.
 """
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 
+from penstock.address import Address
 from penstock.core.cluster.image import ClusterImage
+from penstock.core.cluster.shared_secret import SharedSecret
 from penstock.errors import PenstockError, Reason
 from penstock.limits import REQUEST_BYTES_MAX
 from penstock.ports import Entropy
 from penstock.transport.listening import send_at_once
+from penstock.transport.peer_tls import PeerTls, fingerprint_of_peer, tls_of
 from penstock.transport.receive import BufferPool, FrameReader
 from penstock.types import Buffer, NodeId
 from penstock.wire.errors import ProtocolViolation
@@ -36,6 +43,8 @@ from penstock.wire.peers import (
 )
 
 CONNECT_SECONDS: Final = 3.0
+SHUTDOWN_SECONDS: Final = 2.0
+"""How long the end of a TLS connection waits for the other node's."""
 _RESPONSE_BYTES_MAX: Final = REQUEST_BYTES_MAX + 64 * 1024 * 1024
 _NUMBER_BYTES: Final = 4
 """A response header with nothing but the correlation id."""
@@ -48,7 +57,8 @@ class Identity(NamedTuple):
 
     node_id: NodeId
     epoch: int
-    secret: bytes
+    secret: SharedSecret
+    tls: PeerTls
 
 
 class _PendingCall(NamedTuple):
@@ -215,24 +225,14 @@ class Link:
                 return
             self.close()
             address = self._nodes.address(self.node_id, "peer")
-            try:
-                async with asyncio.timeout(CONNECT_SECONDS):
-                    loop = asyncio.get_running_loop()
-                    _, wire = await loop.create_connection(
-                        lambda: _Wire(self, self._buffers), address.host, address.port
-                    )
-            except (OSError, TimeoutError) as error:
-                raise PenstockError(
-                    Reason.LEADER_NOT_AVAILABLE,
-                    f"Node {self.node_id} cannot be reached at {address}: {str(error) or 'no response'}",
-                ) from error
+            wire = await self._open(identity.tls, address)
             self._identity = identity
             if not wire.gone.done():
                 self._wire = wire
             self.connections += 1
             try:
                 async with asyncio.timeout(CONNECT_SECONDS):
-                    await self._authenticate(identity)
+                    await self._authenticate(wire, identity)
                 self._is_known = self._wire is wire
             except TimeoutError:
                 self.close()
@@ -244,15 +244,53 @@ class Link:
                 self.close()
                 raise
 
-    async def _authenticate(self, identity: Identity) -> None:
-        hello = Hello(identity.node_id, identity.epoch, self.node_id, self._entropy.uuid().bytes[:NONCE_BYTES])
+    async def _open(self, tls: PeerTls, address: Address) -> _Wire:
+        """A new connection, with TLS if the other node offers it or this one requires it."""
+        node = self._nodes.nodes.get(self.node_id)
+        context = tls.outgoing(is_offered_there=node is not None and node.peer_tls)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                _, wire = await loop.create_connection(
+                    lambda: _Wire(self, self._buffers), address.host, address.port, **tls_options(context)
+                )
+        except (OSError, TimeoutError) as error:
+            why = str(error) or "no response"
+            if isinstance(error, ssl.SSLError) or (context is not None and isinstance(error, ConnectionResetError)):
+                why = f"the TLS handshake failed ({why}); check cluster.peer_tls and the certificates of both nodes"
+            raise PenstockError(
+                Reason.LEADER_NOT_AVAILABLE, f"Node {self.node_id} cannot be reached at {address}: {why}"
+            ) from error
+        return wire
+
+    async def _authenticate(self, wire: _Wire, identity: Identity) -> None:
+        binding = self._check_certificate(wire, identity.tls)
+        known = identity.secret
+        nonce = self._entropy.uuid().bytes[:NONCE_BYTES]
+        hello = Hello(identity.node_id, identity.epoch, self.node_id, nonce, known.generation)
         challenge = decode_challenge(await self._sasl(msgspec.json.encode(hello)))
-        if not is_proof(server_proof(identity.secret, hello, challenge.nonce), challenge.proof):
+        secret = known.of(challenge.generation or known.generation)
+        if secret is None or not is_proof(server_proof(secret, hello, challenge.nonce, binding), challenge.proof):
             raise PenstockError(
                 Reason.CLUSTER_AUTHORIZATION_FAILED,
                 f"The process at the address of node {self.node_id} does not belong to this cluster",
             )
-        await self._sasl(msgspec.json.encode(Proof(client_proof(identity.secret, hello, challenge.nonce))))
+        await self._sasl(msgspec.json.encode(Proof(client_proof(secret, hello, challenge.nonce, binding))))
+
+    def _check_certificate(self, wire: _Wire, tls: PeerTls) -> bytes:
+        """The SHA-256 of the other node's certificate; empty without TLS. CLUSTER_AUTHORIZATION_FAILED if it is another node's."""
+        assert wire.transport is not None
+        end = tls_of(wire.transport)
+        if end is None:
+            assert not tls.is_required
+            return b""
+        problem = tls.problem_of(end.connection, self.node_id)
+        if problem:
+            raise PenstockError(
+                Reason.CLUSTER_AUTHORIZATION_FAILED,
+                f"The process at the address of node {self.node_id} is another one: {problem}",
+            )
+        return fingerprint_of_peer(end.connection)
 
     async def _sasl(self, data: bytes) -> bytes:
         answer = await self.post(ApiKey.SASL_AUTHENTICATE, 2, SaslAuthenticateRequest(auth_bytes=data))
@@ -309,6 +347,17 @@ class Link:
         self.close()
         if wire is not None:
             await asyncio.wait([wire.gone])
+
+
+def tls_options(context: ssl.SSLContext | None) -> dict[str, Any]:
+    """Arguments of a connection. The loop takes those for timeouts only together with a context."""
+    if context is None:
+        return {}
+    return {
+        "ssl": context,
+        "ssl_handshake_timeout": CONNECT_SECONDS,
+        "ssl_shutdown_timeout": SHUTDOWN_SECONDS,
+    }
 
 
 def _decode_into(future: "asyncio.Future[Any]", api: Api, version: int, body: memoryview) -> None:

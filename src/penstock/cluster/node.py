@@ -23,6 +23,7 @@ from penstock.gateways.peers.gateway import PeerGateway
 from penstock.metadata.port import SharedStore
 from penstock.ports import EndOfTurn
 from penstock.transport.listener import Listener
+from penstock.transport.peer_tls import PeerTls
 
 _HANDOVER_LOOK_SECONDS: Final = 0.02
 
@@ -36,16 +37,16 @@ class NodeRunner:
         store: SharedStore,
         turn: EndOfTurn,
         *,
-        secret: bytes,
         directory: UUID,
         listeners: Mapping[str, Address],
+        tls: PeerTls,
     ) -> None:
         """``listeners`` are the addresses to which other nodes and clients connect; one must be ``peer``."""
         self._broker = broker
         self._cluster: Final = broker.cluster
         settings = broker.settings.cluster
         self._handover_seconds = settings.handover_ms / 1000
-        self._secret = broker.cluster.secret = secret
+        self._tls = tls
         record = NodeRecord(
             incarnation=broker.entropy.uuid(),
             directory=directory,
@@ -53,6 +54,7 @@ class NodeRunner:
             rack=settings.rack or None,
             version=__version__,
             started_ms=broker.clock.now_ms(),
+            peer_tls=tls.is_offered,
         )
         self.registration: Final = NodeRegistration(
             store,
@@ -63,7 +65,7 @@ class NodeRunner:
             lacking=lambda: [partition_key(*place) for place in self._cluster.lacking],
         )
         self.changes: Final = InSyncChanges(broker, store)
-        self.peers: Final = PeerGateway(broker, turn, secret, self.changes.consider, self.changes.heard_ms)
+        self.peers: Final = PeerGateway(broker, turn, tls, self.changes.consider, self.changes.heard_ms)
         self.fetching: Final = Fetching(broker, self._identity)
         self.remote: Final = RemotePeers(broker, self._identity)
         self.router: Final = OperationRouter(broker, self._identity, lambda: self.registration.problem)
@@ -74,7 +76,7 @@ class NodeRunner:
         self._cluster.replicas.on_lead.append(lambda _: broker.prepare_ids())
 
     def _identity(self) -> Identity:
-        return Identity(self._broker.node_id, self.registration.epoch, self._secret)
+        return Identity(self._broker.node_id, self.registration.epoch, self._cluster.secret, self._tls)
 
     def _registered(self, epoch: int) -> None:
         self._cluster.replicas.registered(epoch)

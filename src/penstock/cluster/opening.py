@@ -29,7 +29,6 @@ class OpenedNode(NamedTuple):
 
     store: EtcdStore
     node: NodeFile
-    secret: bytes
 
 
 async def open_cluster(
@@ -62,7 +61,7 @@ async def open_cluster(
     except BaseException:
         await store.close()
         raise
-    return OpenedNode(store, joined, record.secret)
+    return OpenedNode(store, joined)
 
 
 async def _connect(cluster: str, addresses: list[Address], tls: Tls | None) -> EtcdStore:

@@ -401,7 +401,16 @@ class _RemoteFlow:
 
 
 def _request(asked: AnyOperation[Any], caller: Caller) -> list[Buffer]:
-    head = DoHead(type(asked).__name__, caller.principal, caller.gateway.value, caller.client)
+    head = DoHead(
+        type(asked).__name__,
+        caller.principal,
+        caller.gateway.value,
+        caller.client,
+        caller.groups,
+        caller.listener,
+        caller.method,
+        caller.client_id,
+    )
     return encode_peer_request(head, msgspec.msgpack.encode(asked))
 
 

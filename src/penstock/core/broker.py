@@ -5,6 +5,7 @@ starts as quickly as one with ten.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -33,6 +34,7 @@ from penstock.core.publish import Publisher
 from penstock.core.queues.queues import Queues
 from penstock.core.quotas.quotas import Quotas
 from penstock.core.security.access import Access, super_users_in
+from penstock.core.security.authenticator import Authenticator
 from penstock.core.security.rules import AccessRules
 from penstock.core.sinks.sinks import Sinks
 from penstock.core.topics.names import IDEMPOTENCY_TOPIC, OFFSETS_TOPIC, SINKS_TOPIC
@@ -59,6 +61,9 @@ INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
 
 class Broker:
     """The core of one node. Everything is called on the event loop."""
+
+    is_http_tls: bool = False
+    """Whether the HTTP listener uses TLS. If so, it is assumed of the other nodes too."""
 
     def __init__(  # noqa: PLR0915  all parts of a node are created here
         self,
@@ -93,6 +98,8 @@ class Broker:
         """The rights of callers."""
         self.access_rules: Final = AccessRules(store, self.access.use, report)
         """Access rules and roles; not loaded while authentication is off."""
+        self.authenticator: Final = self._authenticator(store, report)
+        """Who is calling."""
         self.publisher: Final = Publisher(self, flusher)
         self.background: Background = _run_to_the_end
         """Starts a coroutine in the background; the runtime makes it a task."""
@@ -100,24 +107,23 @@ class Broker:
         self.off_loop: OffLoop = _run_here  # The runtime uses threads.
         self.http: Address | None = None
         """The address of the HTTP listener once it listens, which Kafka's clients can ask for."""
-        offsets_topic = InternalTopic(self, OFFSETS_TOPIC, report)
-        self.groups: Final = GroupCoordinator(settings.groups, offsets_topic, self, clock, entropy, report)
+        topic = partial(InternalTopic, self)
+        offsets = topic(OFFSETS_TOPIC, report)
+        self.groups: Final = GroupCoordinator(settings.groups, offsets, self, clock, entropy, report)
         self.registry: Final = GroupRegistry(store, clock, entropy)
         self.awaited_groups: Final = AwaitedGroups(self, flusher)
         self.tiering: Final = Tiering(self)
         self.on_sooner: Callable[[int], None] = lambda _at_ms: None
         """Set by the runtime; see :meth:`wake_at`."""
         self.groups.deadlines.on_sooner = self.wake_at
-        keys_topic = InternalTopic(self, IDEMPOTENCY_TOPIC, report)
         self.idempotency: Final = Idempotency(
-            self, keys_topic, flusher, report, window_ms=settings.queues.idempotency_ms
+            self, topic(IDEMPOTENCY_TOPIC, report), flusher, report, window_ms=settings.queues.idempotency_ms
         )
         self.backlog: Final = Backlog(self, settings.queues)
         if self.backlog.is_on:
             self.groups.on_committed.append(self.backlog.committed)
         self.queues: Final = Queues(settings.queues, self, flusher, report)
-        sinks_topic = InternalTopic(self, SINKS_TOPIC, report, partitions=1)
-        self.sinks: Final = Sinks(self, sinks_topic, flusher, report, settings.sinks)
+        self.sinks: Final = Sinks(self, topic(SINKS_TOPIC, report, partitions=1), flusher, report, settings.sinks)
         self.dead_letters: Final = DeadLetters(self)
         self.settling: Final = Settling(clock, self.wake_at)
         self.audit: Final[Audit] = Audit(self, settings)
@@ -141,6 +147,22 @@ class Broker:
         self.peers: Peers = LocalPeers(self)
         """Sends batches to the leaders of partitions. Replaced in a cluster with other nodes."""
 
+    def _authenticator(self, store: MetadataStore, report: Report) -> Authenticator:
+        made = Authenticator(
+            self.settings,
+            store,
+            self.clock,
+            self.entropy,
+            self.meters,
+            # The runtime replaces both.
+            background=lambda work: self.background(work),  # noqa: PLW0108
+            off_loop=lambda work, done: self.off_loop(work, done),  # noqa: PLW0108
+            report=report,
+        )
+        self.access.is_super = made.is_admin
+        made.on_changed.append(lambda: self.access.forget())  # noqa: PLW0108  tests replace it
+        return made
+
     @property
     def families(self) -> tuple[Family[Shard], ...]:
         """All replicated state, in the order in which it is loaded."""
@@ -148,6 +170,7 @@ class Broker:
 
     async def start(self) -> None:
         """Load the agreed state, and recover from a crash. A broker that is alone leads and serves everything when this returns."""
+        await self.authenticator.load()
         await self.configs.load()
         self._configs_changed()
         self.configs.on_changed.append(self._configs_changed)
@@ -174,6 +197,7 @@ class Broker:
     def close(self) -> None:
         """The broker stops: answer all waiting callers."""
         self.cluster.nodes.close()
+        self.cluster.secret.close()
         self.topics.close()
         self.sinks.close()
         self.dead_letters.close()

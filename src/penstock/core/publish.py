@@ -153,7 +153,12 @@ class Publisher:
         ``counts``: whether they count for the caller's quota.
         """
         broker = self._broker
-        authorise_lane(broker, caller, Action.WRITE, topic)
+        access = broker.access
+        if broker.audit.records_data or (
+            not access.allows_all and (caller.principal, caller.client, caller.groups, topic) not in access.writers
+        ):
+            authorise_lane(broker, caller, Action.WRITE, topic)
+            access.note_writer(caller, topic)
         found = broker.topics.require(topic)
         if found.internal and caller.gateway is not Gateway.INTERNAL:
             raise PenstockError(Reason.INVALID_TOPIC, f"{topic} is an internal topic; publish to another topic")

@@ -46,18 +46,19 @@ def read_state(state: SegmentState, file: File, tools: Tools) -> None:
     if not head:
         return
     numbers = header.numbers_in(halves)
-    if not numbers:
-        is_clear = tools.accepts_clear()
-        state.kind = Kind.CLEAR if is_clear else Kind.EMPTY if file.size() <= HEADER_BYTES else Kind.UNREADABLE
+    keys = _keys_in(halves, numbers, state.place, tools)
+    is_begun = any(map(header.is_begun, halves)) or not any(head)
+    if keys is not None:
+        spans = header.spans_in(halves, keys)
+        state.become(keys, spans, -1)
+        state.seal = header.seal_in(halves, spans, keys)
+    elif not numbers and tools.accepts_clear() and not header.is_begun(head):
+        state.kind = Kind.CLEAR
+    elif is_begun and file.size() <= HEADER_BYTES:
+        # A power failure left a part of a header, and no content.
+        state.kind = Kind.EMPTY
     else:
-        keys = _keys_in(halves, numbers, state.place, tools)
-        if keys is not None:
-            spans = header.spans_in(halves, keys)
-            state.become(keys, spans, -1)
-            state.seal = header.seal_in(halves, spans, keys)
-        else:
-            # Without content it was never finished: a power failure left a part of the header.
-            state.kind = Kind.EMPTY if file.size() <= HEADER_BYTES else Kind.UNREADABLE
+        state.kind = Kind.UNREADABLE
     if state.kind is Kind.UNREADABLE:
         tools.report(f"{state.path}: the header is damaged or belongs to another file; its records cannot be read")
 

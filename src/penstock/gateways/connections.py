@@ -5,6 +5,7 @@ anything. A connection sends once at the end of the event loop's turn, and reads
 """
 
 import asyncio
+import ipaddress
 import logging
 import traceback
 from abc import ABC, abstractmethod
@@ -13,6 +14,7 @@ from typing import Final, Generic, TypeVar, cast
 from penstock.core.broker import Broker
 from penstock.core.broker_config import CONNECTIONS
 from penstock.core.security.access import ANONYMOUS, Caller
+from penstock.core.security.identity import NOBODY, Identity
 from penstock.limits import CONNECTION_ENDED_MS_MAX
 from penstock.ports import EndOfTurn
 from penstock.settings import LimitSettings
@@ -20,6 +22,8 @@ from penstock.transport.handshakes import NO_NAME, Failure
 from penstock.transport.listener import Accepting, Arrival, Door, Listener
 from penstock.types import Gateway
 
+END_SESSIONS_MS: Final = 50
+"""After a change of users or keys, connections whose identity does not hold any more are closed."""
 SWEEP_MS: Final = 1000
 """The interval between two checks of all connections."""
 
@@ -35,6 +39,9 @@ class ClientConnection(ABC):
         self.nameless: str | None = None
         """Why there is no name for the certificate that the client presented."""
         self.caller = Caller(ANONYMOUS, kind, listener=arrival.listener.name)
+        self.identity = NOBODY
+        self.is_private = False
+        """Whether nobody can read the bytes on the way: they are encrypted, or do not leave this machine."""
         self._turn = turn
         self._transport: asyncio.Transport | None = None
         self._last_active_ms = monotonic_ms
@@ -58,6 +65,7 @@ class ClientConnection(ABC):
         opened = self._transport = cast(asyncio.Transport, transport)
         peer = opened.get_extra_info("peername")
         self.caller = self.caller._replace(client=peer[0] if peer else "")
+        self.is_private = is_private(opened)
         opened.set_write_buffer_limits(high=output_bytes_max)
         self.arrival.on_crowded = self.abort
         if self.listener.tls is not None:
@@ -66,6 +74,16 @@ class ClientConnection(ABC):
             except ValueError as error:
                 self.nameless = str(error)
         return opened
+
+    def identify(self, identity: Identity) -> None:
+        """The client has proved who it is. All of its former identity is replaced."""
+        self.identity = identity
+        self.caller = identity.on(self.caller)
+        self.arrival.known()
+
+    def end_session(self) -> None:
+        """The identity does not hold any more, since its user, its password or its key is gone."""
+        self.abort()
 
     def ready(self) -> None:
         """An answer is complete: send it at the end of the turn."""
@@ -144,6 +162,20 @@ class ClientConnection(ABC):
             self._transport.abort()
 
 
+def is_private(transport: asyncio.BaseTransport) -> bool:
+    """Whether nobody can read the bytes of a connection on their way."""
+    if transport.get_extra_info("ssl_object") is not None:
+        return True
+    own = transport.get_extra_info("sockname")
+    if not isinstance(own, tuple):
+        # A socket of the file system.
+        return True
+    try:
+        return ipaddress.ip_address(own[0].partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
 Connection = TypeVar("Connection", bound=ClientConnection)
 
 
@@ -165,6 +197,8 @@ class ConnectionGateway(Generic[Connection]):
         self._doors: list[Accepting] = []
         self._sweep: asyncio.TimerHandle | None = None
         self._drained: Final = asyncio.Event()
+        self._ending = False
+        broker.authenticator.on_changed.append(self._users_changed)
         broker.meters.connections[kind.value] = lambda: len(self._connections)
 
     async def _listen(self, listener: Listener, door: Door) -> None:
@@ -236,6 +270,20 @@ class ConnectionGateway(Generic[Connection]):
         for connection in list(self._connections):
             connection.look_after(now_ms)
         self._sweep = self.loop.call_later(SWEEP_MS / 1000, self._look_after)
+
+    def _users_changed(self) -> None:
+        """Soon, so that the client that made the change gets its answer; once for many changes."""
+        if not self._ending:
+            self._ending = True
+            self.loop.call_later(END_SESSIONS_MS / 1000, self._end_sessions)
+
+    def _end_sessions(self) -> None:
+        self._ending = False
+        is_current = self.broker.authenticator.is_current
+        for connection in list(self._connections):
+            if connection.identity is not NOBODY and not is_current(connection.identity):
+                self.say_closing(connection, "its user or key was deleted, or the password changed")
+                connection.end_session()
 
     def count_error(self, reason: str) -> None:
         """Count a refused request."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.errors import PenstockError, Reason
 from penstock.limits import REQUEST_BYTES_MAX
-from penstock.log.scan import INCOMPLETE, sound_length
+from penstock.log.scan import INCOMPLETE, NO_HEADER, sound_length
 from penstock.log.segment import Segment
 from penstock.records.batch import HEADER_BYTES, LENGTH_END, LENGTH_MIN, read_header, unpack_offset_and_length
 
@@ -78,7 +78,9 @@ class LogReader:
             else:
                 end = self._end_in(segment, upto_offset)
             while position >= end:
-                # A gap that compaction left at the end of a segment.
+                # A gap that compaction left, unless what is here is damaged: both searches end at damage.
+                if position < segment.size and not segment.reaches(position, upto_offset):
+                    raise self._corrupt(segment, position, offset, NO_HEADER)
                 following = self._segments.after(segment)
                 if following is None or following.base_offset >= upto_offset:
                     return Slice(b"", upto_offset)
@@ -164,7 +166,13 @@ class LogReader:
     def _checked(self, segment: Segment, position: int, offset: int, data: bytes, upto_offset: int) -> Slice:
         """Check the CRC of what was not checked before, and end the slice with a whole batch."""
         if not segment.is_verified(position, position + len(data)):
-            sound, fault = sound_length(data, offset, segment.next_offset)
+            sound, fault = sound_length(
+                data,
+                offset,
+                segment.next_offset,
+                self._log.epochs.latest,
+                lambda length: segment.offset_at(position + length),
+            )
             segment.note_verified(position, position + sound)
             if fault is not None and sound == 0:
                 raise self._corrupt(segment, position, offset, fault)

@@ -4,7 +4,7 @@ A scan trusts nothing: a header must be plausible (format 2, a length that fits,
 limit), and on request the CRC must match. The CRC does not cover the base offset, so the order of offsets is checked too.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from penstock.limits import KIB, MIB, REQUEST_BYTES_MAX
@@ -15,8 +15,10 @@ SCAN_CHUNK_BYTES: Final = 1 * MIB
 HEADER_CHUNK_BYTES: Final = 16 * KIB
 """Read at once if only headers are needed: little more than the header of a large batch."""
 OUT_OF_ORDER: Final = "out of order"
+NO_HEADER: Final = "no batch header"
 INCOMPLETE: Final = "an incomplete batch"
 WRONG_CHECKSUM: Final = "a batch with a wrong checksum"
+WRONG_EPOCH: Final = "a batch with an unknown leader epoch"
 
 
 class DamageError(Exception):
@@ -34,7 +36,7 @@ def fault_of(header: BatchHeader, room: int, offset_min: int, offset_limit: int)
     Its offsets must be in ``offset_min`` to ``offset_limit`` (excluded).
     """
     if header.magic != MAGIC:
-        return "no batch header"
+        return NO_HEADER
     if header.length < LENGTH_MIN or header.length > REQUEST_BYTES_MAX:
         return f"a batch with an invalid length of {header.length}"
     if header.length + LENGTH_END > room:
@@ -78,11 +80,18 @@ def walk(
         offset_min = header.base_offset + header.last_offset_delta + 1
 
 
-def sound_length(data: bytes | memoryview, offset: int, offset_limit: int) -> tuple[int, str | None]:
+def sound_length(
+    data: bytes | memoryview,
+    offset: int,
+    offset_limit: int,
+    epoch_max: int | None = None,
+    following: Callable[[int], int] | None = None,
+) -> tuple[int, str | None]:
     """How many bytes of ``data`` are whole batches with a correct CRC, and what is wrong with the next whole one (None: nothing).
 
     The first batch must contain ``offset`` or come after it. The CRC does not cover offsets: if there is a gap before a batch and
-    the next batch has lower offsets, the former is wrong.
+    the next batch has lower offsets, the former is wrong. It does not cover the leader epoch either, which must not be above
+    ``epoch_max``, the newest one of the log. ``following`` returns the offset of the batch after this many bytes of ``data``, for a gap at the end.
     """
     view = memoryview(data)
     total = len(view)
@@ -104,7 +113,11 @@ def sound_length(data: bytes | memoryview, offset: int, offset_limit: int) -> tu
             break
         if not crc_matches(view[position : position + size]):
             return position, WRONG_CHECKSUM
+        if epoch_max is not None and header.leader_epoch > epoch_max:
+            return position, WRONG_EPOCH
         jumped_at = position if header.base_offset > expected else -1
         position += size
         expected = header.next_offset
+    if jumped_at >= 0 and following is not None and following(position) < expected:
+        return jumped_at, f"a batch {OUT_OF_ORDER}"
     return position, None

@@ -17,7 +17,7 @@ from penstock.limits import INDEX_INTERVAL_BYTES_DEFAULT, MIB, REQUEST_BYTES_MAX
 from penstock.log.files import FilePool
 from penstock.log.index import IndexBuilder, OffsetIndex, TimeIndex
 from penstock.log.names import DELETED, INDEX, LOG, SEGMENT_SUFFIXES, TIME_INDEX, offset_of, segment_stem
-from penstock.log.scan import DamageError, fault_of, walk
+from penstock.log.scan import OUT_OF_ORDER, DamageError, fault_of, walk
 from penstock.ports import Disk, File
 from penstock.records.batch import HEADER_BYTES, LENGTH_MIN, MAGIC, BatchHeader, crc_matches, read_header
 from penstock.types import NO_TIMESTAMP
@@ -320,6 +320,12 @@ class Segment:
             try:
                 for at, header in self.walk(position, offset_min, end):
                     if header.base_offset + header.last_offset_delta >= offset:
+                        # After a gap its offset may be wrong, which no checksum shows; then the next batch contradicts it.
+                        if (
+                            offset_min < header.base_offset
+                            and self.offset_at(at + header.size_bytes) < header.next_offset
+                        ):
+                            raise DamageError(at, OUT_OF_ORDER)
                         return at
                     offset_min = header.next_offset
             except DamageError as damage:
@@ -368,6 +374,16 @@ class Segment:
     def _header_at(self, position: int) -> BatchHeader | None:
         data = self.opened().pread(HEADER_BYTES, position) if position < self.size else b""
         return read_header(data) if len(data) == HEADER_BYTES else None
+
+    def offset_at(self, position: int) -> int:
+        """The offset of the batch at ``position``, as its header says; at the end, the next offset."""
+        header = self._header_at(position)
+        return self.next_offset if header is None else header.base_offset
+
+    def reaches(self, position: int, offset: int) -> bool:
+        """Whether the batch at ``position`` ends at ``offset`` or later, as its header says."""
+        header = self._header_at(position)
+        return header is not None and header.magic == MAGIC and header.next_offset > offset
 
     def walk(
         self, position: int, offset_min: int, end: int | None = None, *, check_crc: bool = False

@@ -152,6 +152,7 @@ METRICS: Final = (
     ),
     _counter("penstock_operations_total", "Operations that callers asked for.", ("operation", "gateway")),
     _counter("penstock_request_errors_total", "Requests refused.", ("gateway", "reason")),
+    _counter("penstock_authentication_failures_total", "Failed logins, by how and why.", ("method", "reason")),
     _gauge("penstock_connections", "Open connections.", ("gateway",)),
     _counter("penstock_connections_refused_total", "Connections refused by a limit.", ("gateway",)),
     _counter(

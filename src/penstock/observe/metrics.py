@@ -311,6 +311,7 @@ class BrokerCollector(Collector):
         yield self._histogram("penstock_request_seconds", used)
         yield self._counts("penstock_operations_total", meters.operations)
         yield self._counts("penstock_request_errors_total", meters.request_errors)
+        yield self._counts("penstock_authentication_failures_total", meters.authentication_failures)
         yield self._simple("penstock_connections", (((name,), count()) for name, count in meters.connections.items()))
         yield self._counts("penstock_connections_refused_total", meters.connections_refused)
         yield self._counts("penstock_connections_failed_total", meters.connections_failed)

@@ -61,12 +61,14 @@ class Rule(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         where = "" if self.host == WILDCARD else f" from {self.host}"
-        return f"{self.permission.value} {self.principal} {self.action.value} {self._covered()}{where}"
+        return f"{self.permission.value} {self.principal} {self.action.value.replace('_', '-')} {self.covered}{where}"
 
-    def _covered(self) -> str:
+    @property
+    def covered(self) -> str:
+        """What it is about, as the command line writes it."""
         if self.resource is Resource.CLUSTER:
             return "cluster"
-        return f"{self.resource.value}:{self.name}{'*' if self.pattern is Pattern.PREFIXED else ''}"
+        return f"{self.resource.value.replace('_', '-')}:{self.name}{'*' if self.pattern is Pattern.PREFIXED else ''}"
 
 
 class RuleFilter(msgspec.Struct, frozen=True):

@@ -22,10 +22,24 @@ from penstock.operations import (
     sinks,
     topics,
     transactions,
+    users,
 )
 from penstock.operations.operation import AnyOperation, Operation, Stream, result_type
 
-_MODULES: Final = (topics, configs, records, groups, queues, dead_letters, sinks, cluster, access, transactions, quotas)
+_MODULES: Final = (
+    topics,
+    configs,
+    records,
+    groups,
+    queues,
+    dead_letters,
+    sinks,
+    cluster,
+    access,
+    transactions,
+    quotas,
+    users,
+)
 
 
 def _found() -> Iterator[type[AnyOperation[Any]]]:

@@ -11,7 +11,7 @@ class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
 
     ``stuck`` counts replicas that no other node could take if this one were drained. ``left_ms`` is when the node was seen to leave, if
     it is down and the node that answers saw it. ``only_there`` counts partitions that wait for it: it is down, and no node that is up has
-    every acknowledged record.
+    every acknowledged record. ``peer_tls``: other nodes connect to it with TLS, if they can.
     """
 
     node: int
@@ -28,6 +28,7 @@ class ClusterNode(msgspec.Struct, frozen=True, kw_only=True):
     left_ms: int | None = None
     listeners: dict[str, str]
     only_there: int = 0
+    peer_tls: bool = False
 
     @property
     def state(self) -> str:
@@ -144,6 +145,19 @@ class UndrainNode(Operation[NodeDrain], frozen=True):
     """Use a drained node again; one that is down and has nothing is forgotten."""
 
     node: int
+
+    rights = (on_cluster(Action.ALTER),)
+    belongs_to = ANY_NODE
+
+
+class SecretRotation(msgspec.Struct, frozen=True):
+    """The number of the new secret. The one before it remains valid until the next rotation."""
+
+    generation: int
+
+
+class RotateClusterSecret(Operation[SecretRotation], frozen=True):
+    """Replace the secret with which nodes authenticate to each other."""
 
     rights = (on_cluster(Action.ALTER),)
     belongs_to = ANY_NODE

@@ -73,6 +73,11 @@ def on_group(action: Action, field: str = "group") -> Right:
     return Right(Resource.GROUP, action, field)
 
 
+def on_user(action: Action, field: str = "user") -> Right:
+    """A right on the user that a field names: users that have shown their password have it on themselves."""
+    return Right(Resource.USER, action, field, or_cluster=action)
+
+
 def on_each_topic(action: Action, field: str, *, or_cluster: Action | None = None) -> Right:
     """A right on the topic of each item in a field: a tuple of the names of topics, or of things that have a ``topic``.
 

@@ -14,6 +14,7 @@ from penstock.operations.operation import (
     Stream,
     coordinator,
     listing,
+    on_cluster,
     on_group,
     on_topic,
 )
@@ -285,6 +286,7 @@ class WhyState(Enum):
     DEAD_LETTER = "dead_letter"
     FOR_ANOTHER_GROUP = "for_another_group"
     DAMAGED = "damaged"
+    NOT_ALLOWED = "not_allowed"
 
 
 class Why(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -299,13 +301,14 @@ class Why(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ExplainRecord(Operation[Why], frozen=True):
-    """Why a record is not being delivered to a group."""
+    """Why a record is not being delivered to a group, or to a principal that works in it."""
 
     topic: str
     partition: int
     offset: int
     group: str
+    principal: str | None = None
 
-    rights = _LOOK
+    rights = (*_LOOK, on_cluster(Action.DESCRIBE, "principal"))
     belongs_to = coordinator()
     repeat = Repeat.ALWAYS

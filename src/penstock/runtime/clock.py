@@ -1,6 +1,7 @@
 """The machine's clock and randomness."""
 
 import asyncio
+import os
 import time
 from collections.abc import Awaitable
 from uuid import UUID, uuid4
@@ -21,6 +22,14 @@ class SystemEntropy:
 
     def uuid(self) -> UUID:
         return uuid4()
+
+    def secret(self, count: int) -> bytes:
+        return os.urandom(count)
+
+
+async def pause_ms(milliseconds: int) -> None:
+    """The real :data:`penstock.ports.Pause`."""
+    await asyncio.sleep(milliseconds / 1000)
 
 
 async def within_ms(timeout_ms: int, waited: Awaitable[None]) -> bool:

@@ -74,10 +74,7 @@ class DataDir:
             node = NodeFile(FORMAT_VERSION, node_id, entropy.uuid().hex)
             disk.write_atomic(path, msgspec.json.encode(node))
             return node
-        try:
-            node = msgspec.json.decode(disk.read_bytes(path), type=NodeFile)
-        except msgspec.DecodeError as error:
-            raise DataDirError(f"{path} cannot be read ({error}); restore it from a backup of the directory") from error
+        node = self.read(disk)
         if node.format_version != FORMAT_VERSION:
             raise DataDirError(
                 f"{self.path} has format {node.format_version} but this version uses {FORMAT_VERSION}: use the version of Penstock that wrote it"
@@ -85,6 +82,14 @@ class DataDir:
         if node.node_id != node_id:
             raise NotThisNodesError(self._of_another_node(node, node_id, cluster))
         return node
+
+    def read(self, disk: Disk) -> NodeFile:
+        """What ``node.json`` says."""
+        path = os.path.join(self.path, "node.json")
+        try:
+            return msgspec.json.decode(disk.read_bytes(path), type=NodeFile)
+        except msgspec.DecodeError as error:
+            raise DataDirError(f"{path} cannot be read ({error}); restore it from a backup of the directory") from error
 
     def _of_another_node(self, node: NodeFile, node_id: int, cluster: str) -> str:
         if not cluster:

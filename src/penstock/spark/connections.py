@@ -16,9 +16,11 @@ from typing import Final, NamedTuple, TypeVar
 
 from penstock.client.cluster import Cluster, parse_bootstrap
 from penstock.client.connection import CONNECT_TIMEOUT_MS, TIMEOUT_MS
-from penstock.client.errors import CannotConnect, ClientError, ConnectionLost, NotKafka, RequestTimeout
+from penstock.client.errors import CannotConnect, ClientError, ConnectionLost, NotKafka, RequestTimeout, TlsFailed
+from penstock.client.security import ClientSecurity
 from penstock.spark.errors import LOG, OptionError
 from penstock.spark.options import SparkOptions, options_of
+from penstock.spark.security import security_of
 
 T = TypeVar("T")
 CLIENT_ID: Final = "penstock-spark"
@@ -34,6 +36,7 @@ class _Key(NamedTuple):
     client_id: str
     timeout_ms: int
     connect_timeout_ms: int
+    security: ClientSecurity
 
 
 class _Clusters(dict[_Key, Cluster]):
@@ -69,9 +72,16 @@ def cluster_for(options: Mapping[str, str]) -> Cluster:
             client_id=key.client_id,
             timeout_ms=key.timeout_ms,
             connect_timeout_ms=key.connect_timeout_ms,
+            security=key.security,
         )
         _OF_THREAD.clusters[key] = cluster
     return cluster
+
+
+def new_cluster(options: Mapping[str, str], client_id: str) -> Cluster:
+    """A cluster of its own, which the caller closes."""
+    found = options_of(options)
+    return Cluster(found.bootstrap, client_id=client_id, security=security_of(found))
 
 
 def drop(options: Mapping[str, str]) -> None:
@@ -117,7 +127,7 @@ def with_retries(options: Mapping[str, str], attempt: Callable[[Cluster], T]) ->
 
 
 def _may_pass(error: ClientError) -> bool:
-    if isinstance(error, NotKafka):
+    if isinstance(error, NotKafka | TlsFailed):
         return False
     return error.retriable or isinstance(error, CannotConnect | ConnectionLost | RequestTimeout)
 
@@ -130,4 +140,5 @@ def _key(options: SparkOptions) -> _Key:
         options.get("kafka.client.id", prefix),
         options.integer("kafka.request.timeout.ms", TIMEOUT_MS, at_least=1),
         options.integer("kafka.socket.connection.setup.timeout.ms", CONNECT_TIMEOUT_MS, at_least=1),
+        security_of(options),
     )

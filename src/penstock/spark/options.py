@@ -93,13 +93,13 @@ class SparkOptions(Mapping[str, str]):
             raise OptionError(f"The option {name} must be JSON such as {example}, not {self[name]!r}") from None
 
     def refuse(self, unsupported: Mapping[str, str]) -> None:
-        """Raise OptionError, with the reason, for an option that is not supported, and for a protocol other than PLAINTEXT."""
+        """Raise OptionError, with the reason, for an option that is not supported, and for TLS or credentials that are not valid."""
+        from penstock.spark.security import security_of
+
         for name, reason in unsupported.items():
             if name in self:
                 raise OptionError(f"The option {name} is not supported: {reason}")
-        protocol = self.get("kafka.security.protocol", "PLAINTEXT").strip().upper()
-        if protocol != "PLAINTEXT":
-            raise OptionError(f"The option kafka.security.protocol is {protocol}: only PLAINTEXT is supported")
+        security_of(self)
 
     def duration_ms(self, name: str, default_ms: int) -> int:
         """A duration as in Spark: ``15m``, ``30s``, ``500ms``; a number without a unit is milliseconds."""

@@ -24,9 +24,11 @@ from pyspark.sql.types import ArrayType, StructField, StructType
 from penstock.client import Cluster, Consumer, QueueAdmin, TopicPartition, watermarks
 from penstock.client.consumer import PARTITION_BYTES_MAX, OutOfRange, open_records
 from penstock.client.discovery import http_addresses
+from penstock.client.security import UNSECURED, ClientSecurity
 from penstock.limits import MIB
 from penstock.spark.pipelines.sqltext import Token, tokens_of
 from penstock.spark.schema import RECORDS_WITH_HEADERS
+from penstock.spark.security import options_for
 from penstock.spark.tables.queue import QueueTable
 
 if TYPE_CHECKING:
@@ -97,13 +99,19 @@ class Views:
     """The views of one session. ``options`` are those of the source, such as where to start."""
 
     def __init__(
-        self, spark: SparkSession, bootstrap: str, *, options: Mapping[str, str] | None = None, json: bool = False
+        self,
+        spark: SparkSession,
+        bootstrap: str,
+        *,
+        options: Mapping[str, str] | None = None,
+        json: bool = False,
+        security: ClientSecurity = UNSECURED,
     ) -> None:
         self._spark = spark
-        self._bootstrap = bootstrap
+        self._brokers = {"kafka.bootstrap.servers": bootstrap, **options_for(security)}
         self._options = dict(options or {})
         self._json = json
-        self._cluster = Cluster(bootstrap, client_id="penstock-spark-sql")
+        self._cluster = Cluster(bootstrap, client_id="penstock-spark-sql", security=security)
         self._registered: dict[str, _NeededView] = {}
 
     def __enter__(self) -> Self:
@@ -188,12 +196,12 @@ class Views:
         return names
 
     def _table(self, table: str, **options: str) -> DataFrame:
-        reader = self._spark.read.format("penstock").option("kafka.bootstrap.servers", self._bootstrap)
+        reader = self._spark.read.format("penstock").options(**self._brokers)
         return reader.option("table", table).options(**options).load()
 
     def _queues(self) -> DataFrame:
         """All queues with unfinished records as one table; the source reads one queue."""
-        with QueueAdmin(http_addresses(self._cluster)) as admin:
+        with QueueAdmin(http_addresses(self._cluster), security=self._cluster.security) as admin:
             queues = [queue for queue in admin.queues() if any(part.floor < part.end for part in queue.partitions)]
         frames = [self._table(_QUEUE, topic=queue.topic, group=queue.group) for queue in queues]
         empty = self._spark.createDataFrame([], QueueTable.columns)
@@ -201,7 +209,7 @@ class Views:
 
     def _records(self, topic: str, columns: Iterable[str] | None) -> DataFrame:
         reader = self._spark.read.format("penstock").options(**self._options)
-        reader = reader.option("kafka.bootstrap.servers", self._bootstrap).option("subscribe", topic)
+        reader = reader.options(**self._brokers).option("subscribe", topic)
         if columns is None:
             return reader.option("includeHeaders", "true").load()
         fields = [field for field in RECORDS_WITH_HEADERS.fields if field.name in set(columns)]

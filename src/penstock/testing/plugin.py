@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.testing.broker import BrokerFactory, BrokerThread
+    from penstock.testing.secure import SecureBroker
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +34,17 @@ def penstock_broker_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterato
 def penstock_broker(penstock_broker_factory: BrokerFactory) -> BrokerThread:
     """One broker for the whole run: use a separate topic name in each test."""
     return penstock_broker_factory()
+
+
+@pytest.fixture(scope="session")
+def penstock_secure_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureBroker]:
+    """One broker for the whole run that requires TLS and a login.
+
+    ``bootstrap``, ``ca_file``, ``user`` and ``password_file`` are for any client; ``librdkafka_config()`` is for those of librdkafka,
+    ``security`` for :mod:`penstock.client`.
+    """
+    from penstock.testing.secure import SecureBroker
+
+    broker = SecureBroker(tmp_path_factory.mktemp("penstock-secure")).start()
+    yield broker
+    broker.stop()

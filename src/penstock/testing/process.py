@@ -43,12 +43,18 @@ class BrokerProcess:
         self.is_insecure = False
         """Whether the ready line has a warning that other machines need not authenticate."""
         self._environment = {**os.environ, **(environment or {})}
-        for path, value in (settings or {}).items():
-            text = str(value).lower() if isinstance(value, bool) else str(value)
-            section, _, key = path.partition(".")
-            self._environment[f"PENSTOCK__{section}__{key.replace('.', '_')}".upper()] = text
+        self.configure(settings or {})
         self._listen = {"kafka": "127.0.0.1:0", "http": http, "tcp": tcp, "grpc": grpc}
         self._process: subprocess.Popen[bytes] | None = None
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        """Set these settings from the next start on."""
+        for path, value in settings.items():
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            section, _, key = path.partition(".")
+            # The dots of a topic config are part of its name.
+            key = key.replace(".", "_" if section == "topic_defaults" else "__")
+            self._environment[f"PENSTOCK__{section}__{key}".upper()] = text
 
     @property
     def bootstrap(self) -> str:

@@ -20,6 +20,7 @@ from typing import Final
 from penstock.limits import ACCEPT_BACKLOG, ACCEPTS_PER_TURN, HANDSHAKE_MS_MAX, TLS_SHUTDOWN_MS_MAX
 from penstock.meters import Counts
 from penstock.settings import LimitSettings
+from penstock.transport.alerts import HANDSHAKING
 from penstock.transport.handshakes import CROWDED, DISCONNECTED, NOT_TLS, TIMEOUT, TLS_RECORD, TOO_MANY, Failure, why
 from penstock.transport.listener import Accepting, Arrival, Door, Listener
 from penstock.transport.log_limit import LogLimit
@@ -45,10 +46,12 @@ def _everyone(_: Listener, __: str) -> tuple[float, str]:
 class Reception:
     """Counts the connections that arrive at all listeners of a node."""
 
-    def __init__(self, limits: LimitSettings, *, until_authenticated: bool = False) -> None:
+    def __init__(
+        self, limits: LimitSettings, *, until_authenticated: bool = False, failures: Counts | None = None
+    ) -> None:
         """``until_authenticated``: a connection is a stranger until its gateway calls :meth:`Arrival.known`; else until the handshake ends."""
         self.loop: Final = asyncio.get_running_loop()
-        self.failures: Final = Counts("listener", "reason")
+        self.failures: Final = Counts("listener", "reason") if failures is None else failures
         self.until_authenticated: Final = until_authenticated
         self.admit: Admit = _everyone
         """Decides about each connection by its address. Set once the broker is there."""
@@ -58,7 +61,12 @@ class Reception:
         self._by_host: dict[str, dict[Arrival, None]] = {}
         self._tokens = float(limits.handshake_rate_max)
         self._refilled_at = self.loop.time()
-        self._lines: Final = LogLimit(self.loop.time)
+        self._lines: dict[tuple[str, str], LogLimit] = {}
+        """By listener and reason, so that one reason does not hide another."""
+
+    def another(self) -> "Reception":
+        """One with its own limits, that counts together with this one: until the handshake ends."""
+        return Reception(self._limits, failures=self.failures)
 
     async def accept(self, listener: Listener, door: Door) -> Accepting:
         """Accept connections on a bound socket, which is closed in the end."""
@@ -114,13 +122,14 @@ class Reception:
         """Count and log a connection that did not get in."""
         name = arrival.listener.name
         self.failures.add((name, failure.label))
-        if self._lines.may_log():
+        lines = self._lines.setdefault((name, failure.label), LogLimit(self.loop.time))
+        if lines.may_log():
             logger.warning(
                 "connection failed: listener=%s client=%s reason=%s%s",
                 name,
                 arrival.host,
                 failure.words,
-                self._lines.left_out(),
+                lines.left_out(),
             )
 
 
@@ -136,7 +145,8 @@ class Acceptor:
         self._sock: Final = listener.sock
         self._resumes: asyncio.TimerHandle | None = None
         self._greetings: set[_Greeting] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], socket.socket | None] = {}
+        """Each has a connection that is not in yet; its socket, until the event loop has taken it over."""
         self._sock.setblocking(False)
         self._sock.listen(ACCEPT_BACKLOG)
         self.loop.add_reader(self._sock, self._accept)
@@ -152,7 +162,7 @@ class Acceptor:
         for greeting in list(self._greetings):
             greeting.end()
         for task in list(self._tasks):
-            task.cancel()
+            self._drop(task)
 
     def _accept(self) -> None:
         for _ in range(ACCEPTS_PER_TURN):
@@ -205,18 +215,32 @@ class Acceptor:
         assert self.listener.tls is not None
         self._start(sock, arrival, self.listener.tls.context)
 
+    def start_plain(self, sock: socket.socket, arrival: Arrival) -> None:
+        """A client does not speak TLS, and need not."""
+        self._start(sock, arrival, None)
+
     def _start(self, sock: socket.socket, arrival: Arrival, context: ssl.SSLContext | None) -> None:
         task = self.loop.create_task(self._connect(sock, arrival, context))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        if context is not None:
-            arrival.on_crowded = partial(_cancel, task)
+        self._tasks[task] = sock
+        task.add_done_callback(self._tasks.pop)
+        arrival.on_crowded = partial(self._drop, task)
+
+    def _drop(self, task: asyncio.Task[None]) -> None:
+        sock = self._tasks.get(task)
+        if sock is not None:
+            # The task will not even begin.
+            sock.close()
+        task.cancel()
 
     async def _connect(self, sock: socket.socket, arrival: Arrival, context: ssl.SSLContext | None) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks[task] = None
         try:
             if context is None:
                 await self.loop.connect_accepted_socket(lambda: self.door.connect(arrival), sock)
             else:
+                HANDSHAKING.set(sock)
                 await self.loop.connect_accepted_socket(
                     lambda: self.door.connect(arrival),
                     sock,
@@ -233,10 +257,6 @@ class Acceptor:
         else:
             if not self.reception.until_authenticated:
                 arrival.known()
-
-
-def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
 
 
 class _Greeting:
@@ -261,11 +281,14 @@ class _Greeting:
             first = b""
         if not first:
             self._fail(DISCONNECTED)
-        elif first[0] != TLS_RECORD:
-            self._say_mistake(first)
-        else:
+        elif first[0] == TLS_RECORD:
             self._release()
             self._acceptor.start_tls(self._sock, self._arrival)
+        elif self._acceptor.listener.allows_plain:
+            self._release()
+            self._acceptor.start_plain(self._sock, self._arrival)
+        else:
+            self._say_mistake(first)
 
     def _say_mistake(self, first: bytes) -> None:
         """The client does not speak TLS. Say so, then wait for a moment until it has read that."""

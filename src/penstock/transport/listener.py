@@ -95,6 +95,8 @@ class Listener:
     advertised: Address | None = None
     """The address that clients receive; None: the one that they connected to."""
     tls: "ServerTls | None" = None
+    allows_plain: bool = False
+    """Whether connections without TLS are let in all the same."""
 
     @property
     def is_loopback(self) -> bool:
@@ -107,7 +109,7 @@ class Listener:
     @property
     def is_private(self) -> bool:
         """Whether nobody can read the bytes on the way."""
-        return self.tls is not None or self.is_loopback
+        return (self.tls is not None and not self.allows_plain) or self.is_loopback
 
     async def serve(self, door: Door) -> Accepting:
         """Accept connections until the result is closed."""

@@ -47,11 +47,12 @@ class BufferPool:
 class FrameReader:
     """The frames of one connection. A frame is valid until the next call of :meth:`settle`."""
 
-    __slots__ = ("_pool", "buffer", "end", "frame_bytes_max", "start", "view")
+    __slots__ = ("_pool", "buffer", "end", "frame_bytes_max", "frame_bytes_min", "start", "view")
 
     def __init__(self, pool: BufferPool, frame_bytes_max: int) -> None:
         self._pool = pool
         self.frame_bytes_max = frame_bytes_max
+        self.frame_bytes_min = FRAME_BYTES_MIN
         self.buffer = pool.scratch
         self.view = pool.scratch_view
         self.start = 0
@@ -71,9 +72,9 @@ class FrameReader:
         if start > self.end:
             return None
         (size,) = _LENGTH.unpack_from(self.buffer, self.start)
-        if not FRAME_BYTES_MIN <= size <= self.frame_bytes_max:
+        if not self.frame_bytes_min <= size <= self.frame_bytes_max:
             raise ProtocolViolation(
-                f"A frame of {size} bytes is out of range (allowed: {FRAME_BYTES_MIN} to {self.frame_bytes_max}): check that this is a Kafka client"
+                f"A frame of {size} bytes is out of range (allowed: {self.frame_bytes_min} to {self.frame_bytes_max}): check that this is a Kafka client"
             )
         end: int = start + size
         if end > self.end:

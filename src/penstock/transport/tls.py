@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from penstock.secret_files import read_secret
 from penstock.settings import ClientAuth, TlsSettings, TlsVersion
+from penstock.transport.alerts import AlertingContext
 
 logger = logging.getLogger("penstock.tls")
 
@@ -53,10 +54,13 @@ class ServerTls:
         """ValueError if the files cannot be used."""
         self.settings: Final = settings
         self.name_of: Final = name_of
-        self._loaded = load(settings)
+        self._loaded = self._load()
         self._failed_stamps: tuple[object, ...] | None = None
         self.version = 1
         """Incremented with each new context."""
+
+    def _load(self) -> Loaded:
+        return load(self.settings)
 
     @property
     def context(self) -> ssl.SSLContext:
@@ -74,7 +78,7 @@ class ServerTls:
         if not always and stamps in (self._loaded.stamps, self._failed_stamps):
             return
         try:
-            self._loaded = load(self.settings)
+            self._loaded = self._load()
         except ValueError as error:
             self._failed_stamps = stamps
             logger.warning("certificate not reloaded: reason=%s; the old one stays in use", error)
@@ -93,30 +97,46 @@ def load(settings: TlsSettings) -> Loaded:
     """The context from the files; ValueError says which file is wrong, and how."""
     # Before they are read: if they change in between, they are read again.
     stamps = stamps_of(settings)
+    pems = read_pems(settings)
+    return Loaded(_context(settings, pems), pems, stamps)
+
+
+def read_pems(settings: TlsSettings) -> Pems:
+    """The contents of the files."""
     key = read_secret(settings.key_file)
     chain = _read(settings.cert_file)
-    authorities = _read(settings.ca_file) if settings.ca_file else None
-    return Loaded(_context(settings, authorities), Pems(key, chain, authorities), stamps)
+    return Pems(key, chain, _read(settings.ca_file) if settings.ca_file else None)
 
 
-def _context(settings: TlsSettings, authorities: bytes | None) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+def _context(settings: TlsSettings, pems: Pems) -> ssl.SSLContext:
+    context = AlertingContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[settings.min_version]
     context.set_ciphers(CIPHERS)
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
     context.set_alpn_protocols(_ALPN)
+    load_chain(context, settings)
+    trust(context, settings, pems)
+    context.verify_mode = _VERIFY[settings.client_auth]
+    return context
+
+
+def load_chain(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    """Let the context present the certificate."""
     try:
         # An encrypted key must not make OpenSSL ask on the terminal.
         context.load_cert_chain(settings.cert_file, settings.key_file, password=_no_password)
     except ssl.SSLError as error:
         raise ValueError(_words(settings, error)) from None
-    if authorities is not None:
-        try:
-            context.load_verify_locations(cadata=authorities.decode("ascii", "replace"))
-        except ssl.SSLError:
-            raise ValueError(f"{settings.ca_file} has no certificates in PEM form") from None
-    context.verify_mode = _VERIFY[settings.client_auth]
-    return context
+
+
+def trust(context: ssl.SSLContext, settings: TlsSettings, pems: Pems) -> None:
+    """Let the context accept certificates of the authorities, if there are any."""
+    if pems.authorities is None:
+        return
+    try:
+        context.load_verify_locations(cadata=pems.authorities.decode("ascii", "replace"))
+    except ssl.SSLError:
+        raise ValueError(f"{settings.ca_file} has no certificates in PEM form") from None
 
 
 def _no_password() -> str:

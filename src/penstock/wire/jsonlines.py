@@ -5,8 +5,6 @@ between two calls. A longer line is returned once, as None, as soon as it is too
 are not returned.
 """
 
-from typing import Final
-
 Line = bytes | None
 """A line without its line end; None if it was too long."""
 
@@ -14,11 +12,11 @@ Line = bytes | None
 class LineSplitter:
     """The lines of one connection."""
 
-    __slots__ = ("_kept", "_line_bytes_max", "_skipping", "kept_bytes")
+    __slots__ = ("_kept", "_skipping", "kept_bytes", "line_bytes_max")
 
     def __init__(self, line_bytes_max: int) -> None:
         assert line_bytes_max > 0
-        self._line_bytes_max: Final = line_bytes_max
+        self.line_bytes_max = line_bytes_max
         # In pieces: joining them at each call would take quadratic time.
         self._kept: list[bytes] = []
         self.kept_bytes = 0
@@ -37,8 +35,8 @@ class LineSplitter:
             elif self._kept:
                 self._kept.append(ended[0])
                 ended[0] = b"".join(self._kept)
-            if len(data) + self.kept_bytes > self._line_bytes_max:
-                longest = self._line_bytes_max
+            if len(data) + self.kept_bytes > self.line_bytes_max:
+                longest = self.line_bytes_max
                 lines += [
                     line if len(line) <= longest else None
                     for line in ended
@@ -54,7 +52,7 @@ class LineSplitter:
 
     def _keep(self, rest: bytes, lines: list[Line]) -> None:
         self.kept_bytes += len(rest)
-        if self.kept_bytes > self._line_bytes_max:
+        if self.kept_bytes > self.line_bytes_max:
             self.skip()
             lines.append(None)
         else:

@@ -2,8 +2,11 @@
 
 Two nodes authenticate each other in Kafka's SaslAuthenticate: both know the cluster's secret, and neither sends it.
 The caller sends its id and a nonce; the other node responds with a nonce of its own and a proof that it knows the secret; the
-caller proves the same. Each proof covers both nonces and both nodes, so it is valid for this connection only. The messages are JSON,
-because they are sent once per connection.
+caller proves the same. Each proof covers both nonces, both nodes and, with TLS, the certificate of the node that was called, so it is valid
+for this connection only. The messages are JSON, because they are sent once per connection.
+
+While the secret is rotated, two generations of it are valid. The caller names the newest one that it knows; the other node uses that
+one, or its own newest if it does not know it yet, and names it in its response.
 
 Requests of APIs that Kafka does not have (:class:`PeerApi`) follow a request header of version 1: the length of the head (u32, big-endian), the
 head (MessagePack, its fields in order), and then the batch, if there is one. A response follows a response header of version 0, in MessagePack.
@@ -33,6 +36,8 @@ class Hello(msgspec.Struct, frozen=True):
     epoch: int
     to_node: int
     nonce: bytes
+    generation: int = 0
+    """Of the secret; 0 from a node of an older release."""
 
 
 class Challenge(msgspec.Struct, frozen=True):
@@ -40,6 +45,8 @@ class Challenge(msgspec.Struct, frozen=True):
 
     nonce: bytes
     proof: bytes
+    generation: int = 0
+    """Of the secret that both proofs use; 0 from a node of an older release."""
 
 
 class Proof(msgspec.Struct, frozen=True):
@@ -48,18 +55,20 @@ class Proof(msgspec.Struct, frozen=True):
     proof: bytes
 
 
-def server_proof(secret: bytes, hello: Hello, nonce: bytes) -> bytes:
-    """The proof of the node that was called."""
-    return _proof(secret, b"server", hello, nonce)
+def server_proof(secret: bytes, hello: Hello, nonce: bytes, binding: bytes = b"") -> bytes:
+    """The proof of the node that was called. ``binding``: the SHA-256 of its certificate, as the caller sees it; empty without TLS."""
+    return _proof(secret, b"server", hello, nonce, binding)
 
 
-def client_proof(secret: bytes, hello: Hello, nonce: bytes) -> bytes:
-    """The proof of the caller."""
-    return _proof(secret, b"client", hello, nonce)
+def client_proof(secret: bytes, hello: Hello, nonce: bytes, binding: bytes = b"") -> bytes:
+    """The proof of the caller, over the same certificate."""
+    return _proof(secret, b"client", hello, nonce, binding)
 
 
-def _proof(secret: bytes, side: bytes, hello: Hello, nonce: bytes) -> bytes:
-    words = (side, str(hello.node).encode(), str(hello.epoch).encode(), str(hello.to_node).encode(), hello.nonce, nonce)
+def _proof(secret: bytes, side: bytes, hello: Hello, nonce: bytes, binding: bytes) -> bytes:
+    words = [side, str(hello.node).encode(), str(hello.epoch).encode(), str(hello.to_node).encode(), hello.nonce, nonce]
+    if binding:
+        words.append(binding)
     return hmac.new(secret, b"".join(len(word).to_bytes(2, "big") + word for word in words), sha256).digest()
 
 
@@ -174,6 +183,10 @@ class DoHead(msgspec.Struct, frozen=True, array_like=True):
     principal: str
     gateway: str
     client: str
+    groups: tuple[str, ...] = ()
+    listener: str = ""
+    method: str = ""
+    client_id: str = ""
 
 
 class GrantHead(msgspec.Struct, frozen=True, array_like=True):

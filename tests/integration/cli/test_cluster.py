@@ -131,6 +131,15 @@ def test_what_shows_a_plan_needs_a_yes_where_nobody_can_be_asked_and_a_dry_run_d
     assert status(penstock)["drains"] == []
 
 
+def test_the_secret_of_the_nodes_is_rotated_while_they_run(penstock) -> None:
+    before = json.loads(penstock("cluster", "rotate-secret", "--json").out)["generation"]
+    said = penstock("cluster", "rotate-secret")
+    assert f"secret {before + 1}; secret {before} remains valid" in said.err
+    assert said.out == ""
+    penstock("topic", "create", "rotated", "-p", "3", "-r", "3")
+    eventually(lambda: not status(penstock, None)["under_replicated_count"], what="the nodes have connected again")
+
+
 def test_a_drain_that_cannot_end_is_not_begun(penstock) -> None:
     # The internal topics are on all three nodes.
     eventually(lambda: status(penstock)["nodes"][2]["replicas"] > 0, what="internal topics are made")

@@ -77,7 +77,7 @@ def read(bootstrap: str, topic: str, partition: int, count: int) -> list[bytes]:
 
 
 def test_the_broker_says_where_its_http_listener_is(broker_process, cluster) -> None:
-    assert http_addresses(cluster) == broker_process.addresses["http"]
+    assert http_addresses(cluster) == f"http://{broker_process.addresses['http']}"
 
 
 def test_a_broker_without_http_says_so(penstock_broker) -> None:

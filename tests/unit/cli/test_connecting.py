@@ -6,6 +6,7 @@ import stat
 import sys
 
 import pytest
+import typer
 
 from penstock.cli import connecting, main
 from penstock.cli.connecting import resolve
@@ -122,9 +123,7 @@ def test_wrong_values_are_wrong_usage(given, says, monkeypatch) -> None:
 def test_a_terminal_is_asked_for_a_missing_password(monkeypatch) -> None:
     asked = []
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(
-        connecting.typer, "prompt", lambda text, **how: asked.append((text, how["hide_input"])) or "typed"
-    )
+    monkeypatch.setattr(typer, "prompt", lambda text, **how: asked.append((text, how["hide_input"])) or "typed")
     assert connecting.Connecting({"user": "anna"}).security().read_password() == "typed"
     assert asked == [("Password for anna", True)]
 
@@ -141,7 +140,7 @@ def test_the_file_is_in_the_folder_for_configuration(tmp_path) -> None:
 
 def test_what_is_saved_is_loaded_and_only_its_user_may_read_it(tmp_path) -> None:
     file = tmp_path / "new" / "contexts.toml"
-    odd = {"bootstrap": 'a"b\\c\u00e4\x7f', "tls": True}
+    odd: dict[str, str | bool] = {"bootstrap": 'a"b\\c\u00e4\x7f', "tls": True}
     contexts = Contexts("prod", {"prod": PROD, 'od"d name.x': odd})
     save(file, contexts)
     assert load(file) == contexts
@@ -246,8 +245,6 @@ def test_a_context_without_the_address_that_a_command_needs_is_reported(run) -> 
     "noun", ["topic", "produce", "consume", "group", "queue", "dlq", "why", "sink", "sql", "bench"]
 )
 def test_every_command_that_connects_has_the_options_of_the_connection(noun) -> None:
-    import typer
-
     def commands(command):
         return (
             [each for child in command.commands.values() for each in commands(child)]
@@ -286,9 +283,12 @@ def secure(tmp_path):
     handlers = {
         ApiKey.SASL_HANDSHAKE: lambda _: SaslHandshakeResponse(mechanisms=["PLAIN"]),
         ApiKey.SASL_AUTHENTICATE: authenticate,
-        ApiKey.METADATA: lambda _: MetadataResponse(brokers=[MetadataResponseBroker(1, "127.0.0.1", broker.port)]),
     }
-    with ScriptedBroker(handlers, tls=context) as broker:
+    broker = ScriptedBroker(handlers, tls=context)
+    broker.handlers[ApiKey.METADATA] = lambda _: MetadataResponse(
+        brokers=[MetadataResponseBroker(1, "127.0.0.1", broker.port)]
+    )
+    with broker:
         yield broker
 
 

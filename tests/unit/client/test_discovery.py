@@ -31,11 +31,12 @@ def found(scripted, **configs: str) -> str:
 @pytest.mark.parametrize(
     ("told", "address"),
     [
-        ("10.1.2.3:8080", "10.1.2.3:8080"),
-        ("[fd00::1]:81", "[fd00::1]:81"),
-        ("0.0.0.0:8080", "127.0.0.1:8080"),
-        ("[::]:8080", "127.0.0.1:8080"),
-        ("10.1.2.3:8080,10.1.2.4:8081", "10.1.2.3:8080,10.1.2.4:8081"),
+        ("10.1.2.3:8080", "http://10.1.2.3:8080"),
+        ("[fd00::1]:81", "http://[fd00::1]:81"),
+        ("0.0.0.0:8080", "http://127.0.0.1:8080"),
+        ("[::]:8080", "http://127.0.0.1:8080"),
+        ("10.1.2.3:8080,10.1.2.4:8081", "http://10.1.2.3:8080,http://10.1.2.4:8081"),
+        ("https://0.0.0.0:8443,https://a:8444", "https://127.0.0.1:8443,https://a:8444"),
     ],
 )
 def test_the_broker_says_where_it_is(scripted, told, address) -> None:
@@ -79,5 +80,5 @@ def test_a_node_that_dies_when_it_is_asked_is_passed_over(scripted) -> None:
     ending = threading.Thread(target=end)
     ending.start()
     with Cluster(f"{dying.bootstrap},{staying.bootstrap}") as cluster:
-        assert http_addresses(cluster) == "127.0.0.1:8002,127.0.0.1:8001"
+        assert http_addresses(cluster) == "http://127.0.0.1:8002,http://127.0.0.1:8001"
     ending.join()

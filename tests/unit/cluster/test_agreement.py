@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from penstock.cluster import agreement
-from penstock.cluster.agreement import KEY, ClusterRecord, agree
+from penstock.cluster.agreement import agree
+from penstock.core.cluster.shared_secret import CLUSTER_KEY, ClusterRecord
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Put
@@ -49,7 +50,7 @@ async def test_a_lost_answer_changes_nothing_of_what_is_agreed(store: MemoryStor
     async with asyncio.timeout(HANGS_SECONDS):
         agreed = await agree(faulty, ManualClock(), CountingEntropy(), "one")
     await faulty.release()
-    entry = await store.get(KEY)
+    entry = await store.get(CLUSTER_KEY)
     assert entry is not None
     assert msgspec.json.decode(entry.value, type=ClusterRecord) == agreed
     assert entry.create_revision == entry.mod_revision
@@ -70,15 +71,15 @@ async def test_a_node_of_a_cluster_does_not_make_it_anew_where_it_is_unknown(sto
     with pytest.raises(PenstockError, match=r"--etcd.*backup") as caught:
         await agree(store, ManualClock(), CountingEntropy(), "one", may_make=False)
     assert caught.value.reason is Reason.STORAGE_ERROR
-    assert await store.get(KEY) is None
+    assert await store.get(CLUSTER_KEY) is None
 
 
 async def test_a_cluster_of_another_version_and_a_damaged_record_are_refused(store: MemoryStore) -> None:
-    await store.txn([], [Put(KEY, msgspec.json.encode(ClusterRecord("one", b"secret", version=2)))])
+    await store.txn([], [Put(CLUSTER_KEY, msgspec.json.encode(ClusterRecord("one", b"secret", version=2)))])
     with pytest.raises(PenstockError, match="install the same release") as caught:
         await agree(store, ManualClock(), CountingEntropy(), "one")
     assert caught.value.reason is Reason.UNSUPPORTED_VERSION
-    await store.txn([], [Put(KEY, b"{")])
+    await store.txn([], [Put(CLUSTER_KEY, b"{")])
     with pytest.raises(PenstockError, match="cannot be read") as caught:
         await agree(store, ManualClock(), CountingEntropy(), "one")
     assert caught.value.reason is Reason.STORAGE_ERROR

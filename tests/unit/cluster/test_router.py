@@ -18,6 +18,7 @@ from penstock.operations.groups import CommitOffset, FetchOffsets, ListGroups, M
 from penstock.operations.queues import Ack, Consume, DescribeQueue, Lease, ListQueues
 from penstock.operations.records import PublishOnce, ReadRecords
 from penstock.operations.topics import DescribePartition, DescribeTopic, DescribeTopicStats
+from penstock.transport.peer_tls import PLAIN
 from penstock.types import NodeId
 from penstock.wire.peers import DoHead, OperationAnswer, PeerApi, encode_peer_request
 from tests.support.cluster_nodes import Running, until
@@ -213,7 +214,7 @@ async def linked(cluster: QueueCluster) -> Link:
     """A link from node 2 to node 1."""
     caller = cluster.nodes[2]
     link = Link(NodeId(1), caller.cluster.nodes, caller.broker.entropy)
-    await link.connect(Identity(NodeId(2), caller.epoch, caller.cluster.secret))
+    await link.connect(Identity(NodeId(2), caller.epoch, caller.cluster.secret, PLAIN))
     return link
 
 

@@ -279,3 +279,15 @@ def test_the_time_at_an_offset_that_compaction_took_is_that_of_the_next_record(e
     append(log, b"later", timestamp_ms=5_000_000)
     log.write_pending()
     assert log.time_at(gone - 1, log.next_offset) == 1_000_000
+
+
+def test_a_segment_that_is_damaged_from_its_beginning_is_not_taken_for_a_gap(kit) -> None:
+    log = kit.open(SMALL)
+    fill(log, 60)
+    segment = log.segments[1]
+    kit.disk.change(segment.log_path, lambda data: data.__setitem__(slice(None), bytes(len(data))))
+    log.reader.forget()
+    for upto in range(segment.base_offset + 1, segment.next_offset):
+        with pytest.raises(PenstockError) as refused:
+            log.read(segment.base_offset, 1000, upto)
+        assert refused.value.reason is Reason.CORRUPT_RECORDS

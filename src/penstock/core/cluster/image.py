@@ -1,7 +1,7 @@
 """The nodes of the cluster and its controller, as last received from the metadata store.
 
 ``nodes/<id>`` (on the node's lease): ``{"incarnation", "directory", "listeners": {"kafka": "host:port", ...}, "rack", "shutting_down", "version",
-"started_ms"}``. A node's epoch is the entry's create revision, so it changes when the node registers again. ``controller`` (on a lease):
+"started_ms", "peer_tls"}``. A node's epoch is the entry's create revision, so it changes when the node registers again. ``controller`` (on a lease):
 ``{"node"}``; the controller's epoch is its create revision. ``drains/<id>``: ``{}`` while a node is being drained.
 
 Invariant: the image changes only by the store's events.
@@ -37,6 +37,8 @@ class NodeRecord(msgspec.Struct, frozen=True):
     shutting_down: bool = False
     version: str = ""
     started_ms: int = 0
+    peer_tls: bool = False
+    """Whether other nodes can connect with TLS."""
 
 
 class ControllerRecord(msgspec.Struct, frozen=True):
@@ -58,6 +60,7 @@ class RegisteredNode:
     """By gateway (``kafka``, ``http``, ``tcp``, ``grpc``), and ``peer`` for other nodes."""
     version: str
     started_ms: int
+    peer_tls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,4 +223,5 @@ def _node(entry: Entry) -> RegisteredNode:
         listeners={name: parse_address(text) for name, text in record.listeners.items()},
         version=record.version,
         started_ms=record.started_ms,
+        peer_tls=record.peer_tls,
     )

@@ -13,6 +13,7 @@ from penstock.core.cluster.placement import ClusterPlacer
 from penstock.core.cluster.reassignment import Reassignments
 from penstock.core.cluster.replicas import ReplicaEnvironment, Replicas, TopicIdPartition
 from penstock.core.cluster.rules import Rules
+from penstock.core.cluster.shared_secret import SharedSecret
 from penstock.core.cluster.strays import Strays
 from penstock.core.coordinators.leading import Coordinators
 from penstock.core.partitions.led_appends import LedAppends
@@ -33,8 +34,8 @@ class ClusterSide:
     def __init__(self, broker: "Broker", store: MetadataStore, rules: Rules) -> None:
         self._broker = broker
         self.rules: Final = rules
-        self.secret = b""
-        """Proves to other nodes that this one belongs to the cluster. Set before the node listens."""
+        self.secret: Final = SharedSecret(store, broker.report)
+        """Proves to other nodes that this one belongs to the cluster."""
         self.nodes: Final = ClusterImage(store, broker.clock)
         """The nodes of the cluster."""
         self.replicas: Final = Replicas(
@@ -94,6 +95,7 @@ class ClusterSide:
             self.nodes.add_local(self._local_node())
             self.replicas.registered(LOCAL_EPOCH)
             return
+        await self.secret.load()
         marks = checkpoint.load(logs.disk, self._marks_path, self._broker.report)
         known = self._broker.topics.get_by_id
         self.replicas.high_watermarks.update(

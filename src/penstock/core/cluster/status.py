@@ -116,6 +116,7 @@ def _node(node_id: int, image: ClusterImage, found: _Found, *, is_draining: bool
         stuck=found.stuck[node_id],
         left_ms=image.left_ms.get(NodeId(node_id)),
         listeners={} if node is None else {name: str(address) for name, address in node.listeners.items()},
+        peer_tls=node is not None and node.peer_tls,
         only_there=found.only_there[node_id],
     )
 

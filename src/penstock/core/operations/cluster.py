@@ -61,6 +61,14 @@ async def undrain(broker: "Broker", asked: cluster.UndrainNode, _: Caller) -> cl
     return reassignments.progress(asked.node)
 
 
+@works(cluster.RotateClusterSecret)
+async def rotate_secret(broker: "Broker", _: cluster.RotateClusterSecret, __: Caller) -> cluster.SecretRotation:
+    """Returns when the new secret is stored; the nodes receive it a moment later."""
+    generation = await broker.cluster.secret.rotate(broker.entropy, broker.clock.now_ms())
+    broker.report(f"the cluster's secret was rotated (generation {generation})")
+    return cluster.SecretRotation(generation)
+
+
 @answers(cluster.ReadMetrics)
 def read_metrics(_: "Broker", __: cluster.ReadMetrics, ___: Caller) -> None:
     """They are put together by the gateway that was asked, with a library that only it loads."""

@@ -24,9 +24,11 @@ from penstock.core.operations import (  # noqa: F401  each declares its handlers
     sinks,
     topics,
     transactions,
+    users,
 )
 from penstock.core.operations.handling import BEGINNERS, HANDLERS, Cancel, Done, HandlerKind, OnEnd, OnItems, OpenStream
 from penstock.core.operations.memberships import OpenMembership
+from penstock.core.operations.open_streams import OpenStreams
 from penstock.core.operations.rights import PartlyRefused, authorise
 from penstock.core.security.access import Caller
 from penstock.errors import PenstockError, Reason
@@ -89,6 +91,7 @@ class Door:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._count: Final = broker.meters.operations.add
+        self._streams: Final = OpenStreams(broker)
         self._audit: Final[Audit] = broker.audit
         self.router: Router | None = None
         """None for a broker that is alone: it owns everything."""
@@ -310,8 +313,7 @@ class Door:
 
     def start(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> OpenStream:
         """Open an admitted stream on this node."""
-        flow: OpenStream = HANDLERS[type(stream)].run(self._broker, stream, caller, on_items, on_end)
-        return flow
+        return self._streams.start(stream, caller, on_items, on_end)
 
 
 async def _run(

@@ -16,7 +16,9 @@ from penstock.core.operations.handling import (
     with_reason,
 )
 from penstock.core.operations.rights import may_describe_group, may_describe_topic
+from penstock.core.publish import record_id
 from penstock.core.security.access import Caller
+from penstock.core.security.explaining import worker_refusal
 from penstock.errors import PenstockError, Reason
 from penstock.operations import queues
 
@@ -119,4 +121,9 @@ def describe_states(broker: "Broker", asked: queues.DescribeStates, _: Caller) -
 @answers(queues.ExplainRecord)
 def explain_record(broker: "Broker", asked: queues.ExplainRecord, _: Caller) -> queues.Why:
     """In one sentence."""
+    if asked.principal is not None:
+        refusal = worker_refusal(broker.access, asked.principal, asked.topic, asked.group)
+        if refusal is not None:
+            name = record_id(asked.topic, asked.partition, asked.offset)
+            return queues.Why(queues.WhyState.NOT_ALLOWED, f"{name} is not delivered to {asked.principal}: {refusal}")
     return broker.queues.why(asked.topic, asked.partition, asked.offset, asked.group)

@@ -1,16 +1,17 @@
 """Authorisation of operations. Only this module, and the publishing of records, calls :class:`Access`; the hot lanes call :func:`authorise_lane`."""
 
 from collections.abc import Callable, Iterator
-from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from penstock.core.queues.moves import REDRIVE_GROUP, dead_letter_topic
 from penstock.core.security.access import REASONS, Access, Caller, denied
+from penstock.core.security.attempts import BY_PASSWORD
 from penstock.errors import PenstockError, Reason
 from penstock.limits import ACCESS_DECISIONS_MAX
-from penstock.operations.access import CLUSTER_NAME
+from penstock.operations.access import CLUSTER_NAME, USER
 from penstock.operations.operation import Action, AnyOperation, Resource, Right
 from penstock.types import Gateway
 
@@ -52,29 +53,36 @@ _Question = tuple[Resource, Action, str]
 def authorise(broker: "Broker", asked: AnyOperation[Any], caller: Caller) -> PartlyRefused | None:
     """Raise PenstockError unless the caller has every right that the operation needs, except those on single items."""
     access = broker.access
-    if access.allows_all or caller.gateway is Gateway.INTERNAL:
+    if access.allows_all:
         return None
     kind = type(asked)
-    fields = _named_by(kind)
-    if fields is None:
-        return _authorise_rights(access, asked, caller)
+    try:
+        names = _NAMES[kind]
+    except KeyError:
+        names = _NAMES[kind] = _named_by(kind)
+    if names is None:
+        return None if caller.gateway is Gateway.INTERNAL else _authorise_rights(access, asked, caller)
     # An ack takes some microseconds, and a worker sends many: what was admitted once is looked up.
-    key = kind, caller.principal, caller.client, caller.groups, *[getattr(asked, field) for field in fields]
+    key = kind, caller.principal, caller.client, caller.groups, caller.method, names(asked)
     admitted = access.admitted
-    if key not in admitted:
-        _authorise_rights(access, asked, caller)
-        if len(admitted) >= ACCESS_DECISIONS_MAX:
-            admitted.clear()
-        admitted.add(key)
+    if key in admitted or caller.gateway is Gateway.INTERNAL:
+        return None
+    _authorise_rights(access, asked, caller)
+    if len(admitted) >= ACCESS_DECISIONS_MAX:
+        admitted.clear()
+    admitted.add(key)
     return None
 
 
-@cache
-def _named_by(kind: type[AnyOperation[Any]]) -> tuple[str, ...] | None:
-    """The fields on which the decision about an operation depends; None if they have many items."""
+_NAMES: Final[dict[type[AnyOperation[Any]], Callable[[AnyOperation[Any]], object] | None]] = {}
+"""What returns the names in an operation, by its kind; None if the decision depends on many items."""
+
+
+def _named_by(kind: type[AnyOperation[Any]]) -> Callable[[AnyOperation[Any]], object] | None:
     if any(right.each for right in kind.rights):
         return None
-    return tuple(right.field for right in kind.rights if right.field)
+    fields = [right.field for right in kind.rights if right.field]
+    return attrgetter(*fields) if fields else lambda _asked: None
 
 
 def _authorise_rights(access: Access, asked: AnyOperation[Any], caller: Caller) -> PartlyRefused | None:
@@ -89,7 +97,10 @@ def _authorise_rights(access: Access, asked: AnyOperation[Any], caller: Caller) 
             if not right.field or getattr(asked, right.field) is not None:
                 access.require(caller, right.action, Resource.CLUSTER)
         elif (
-            right.field and (name := getattr(asked, right.field)) is not None and not _by_cluster(access, caller, right)
+            right.field
+            and (name := getattr(asked, right.field)) is not None
+            and not _is_self(caller, right, name)
+            and not _by_cluster(access, caller, right)
         ):
             for resource, action, each in _questions(right.resource, right.action, name):
                 access.require(caller, action, resource, each)
@@ -112,6 +123,11 @@ def _authorise_each(access: Access, asked: AnyOperation[Any], caller: Caller, ri
 def _by_cluster(access: Access, caller: Caller, right: Right) -> bool:
     """Whether a right on the cluster is enough, and the caller has it."""
     return right.or_cluster is not None and access.allows(caller, right.or_cluster, Resource.CLUSTER)
+
+
+def _is_self(caller: Caller, right: Right, name: str) -> bool:
+    """Whether this is the user itself. A key or a token must not outlive itself by a new password or key."""
+    return right.resource is Resource.USER and caller.method in BY_PASSWORD and caller.principal == f"{USER}{name}"
 
 
 def _require_any(access: Access, caller: Caller, right: Right) -> None:

@@ -16,11 +16,11 @@ from penstock.core.quotas.rates import Rate, TokenBucket
 from penstock.core.quotas.store import QuotaStore
 from penstock.core.quotas.trackers import Trackers
 from penstock.core.security.access import Caller
-from penstock.core.security.identity import USER
 from penstock.errors import QuotaExceeded
 from penstock.limits import QUOTA_DEBT_MS_MAX, QUOTA_ENTITIES_MAX, REQUEST_THROTTLE_MS_MAX
 from penstock.metadata.port import MetadataStore
 from penstock.meters import Meters
+from penstock.operations.access import USER
 from penstock.ports import Clock
 from penstock.types import Gateway
 

@@ -112,7 +112,9 @@ class Access:
         self._index: AclIndex | None = None
         self._decisions: dict[_Question, Decision] = {}
         self.admitted: Final[set[tuple[object, ...]]] = set()
-        """Operations that were admitted with this version; see ``core/operations/rights.py``."""
+        """Operations that were admitted with this version, with their callers; see ``core/operations/rights.py``."""
+        self.writers: Final[set[tuple[str, str, tuple[str, ...], str]]] = set()
+        """Principals, addresses and groups, with the topics to which they may write by this version. It saves publishers a call."""
 
     def use(self, index: "AclIndex | None") -> None:
         """Decide by these rules from now on; with None, only super users may do anything."""
@@ -123,6 +125,7 @@ class Access:
         """What was decided may be different now."""
         self._decisions.clear()
         self.admitted.clear()
+        self.writers.clear()
         self.version = next(_versions)
         for hook in self.on_changed:
             hook()
@@ -190,6 +193,13 @@ class Access:
     def require_topic(self, caller: Caller, action: Action, topic: str) -> None:
         """``TOPIC_AUTHORIZATION_FAILED`` unless the caller may do this to the topic."""
         self.require(caller, action, Resource.TOPIC, topic)
+
+    def note_writer(self, caller: Caller, topic: str) -> None:
+        """The caller may write to the topic, and is found in ``writers`` from now on."""
+        if not self.allows_all and caller.gateway is not Gateway.INTERNAL:
+            if len(self.writers) >= ACCESS_DECISIONS_MAX:
+                self.writers.clear()
+            self.writers.add((caller.principal, caller.client, caller.groups, topic))
 
 
 def super_users_in(text: str) -> frozenset[str]:

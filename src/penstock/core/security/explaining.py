@@ -1,8 +1,10 @@
 """A decision about access as a sentence."""
 
-from penstock.core.security.access import Access, Caller, Decision
+from penstock.core.security.access import Access, Caller, Decision, Principal
+from penstock.core.security.acls import check_principal
 from penstock.operations.access import EVERY_USER, ROLE, WILDCARD, AccessAnswer, Cause, Pattern, Permission, Rule
 from penstock.operations.operation import Action, Resource
+from penstock.types import Gateway
 
 _KINDS = {Resource.TRANSACTIONAL_ID: "transactional id", Resource.DELEGATION_TOKEN: "delegation token"}
 
@@ -15,6 +17,17 @@ def explained(access: Access, caller: Caller, action: Action, resource: Resource
         f"{caller.principal} {verb} {words(action)} {named(resource, name)}: {_because(decision, action, caller)}."
     )
     return AccessAnswer(decision.allowed, decision.cause, sentence, decision.rule)
+
+
+def worker_refusal(access: Access, principal: str, topic: str, group: str) -> str | None:
+    """Why a principal may not work a queue; None if it may, as far as is known without the groups that its token claims."""
+    check_principal(principal)
+    caller = Caller(Principal(principal), Gateway.KAFKA)
+    for resource, name in ((Resource.TOPIC, topic), (Resource.GROUP, group)):
+        answer = explained(access, caller, Action.READ, resource, name)
+        if not answer.allowed:
+            return f"{answer.sentence} Allow it with: penstock acl allow {principal} read {resource.value}:{name}"
+    return None
 
 
 def words(action: Action) -> str:

@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from penstock.core.security.access import ANONYMOUS, Caller, Principal
+from penstock.limits import PRINCIPAL_CHARS_MAX
+from penstock.operations.access import USER
 
-USER: Final = "User:"
-ROLE: Final = "Role:"
-GROUP: Final = "Group:"
-"""What the names of principals begin with."""
+RESERVED: Final = frozenset({"*", ANONYMOUS.removeprefix(USER)})
+"""Names with a meaning of their own in access rules."""
 
 
 class Secret:
@@ -35,6 +35,14 @@ class Secret:
         raise TypeError("Compare secrets with hmac.compare_digest")
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def check_principal(name: str) -> None:
+    """ValueError unless a token or a certificate may give this name to a principal."""
+    if not name or len(name) > PRINCIPAL_CHARS_MAX or not name.isprintable():
+        raise ValueError("The name is empty, too long, or has control characters")
+    if name in RESERVED:
+        raise ValueError(f"Nobody may be called {name}")
 
 
 class Password(NamedTuple):
@@ -71,6 +79,13 @@ class Identity(msgspec.Struct, frozen=True):
     """When a token ends, in wall time."""
     key_id: str = ""
     """The API key that was used."""
+    generation: str = ""
+    """Which password of the user was used: a new one ends what the old one began."""
+
+    @property
+    def name(self) -> str:
+        """The principal without ``User:``."""
+        return self.principal.removeprefix(USER)
 
     def on(self, caller: Caller) -> Caller:
         """The same caller, now with this identity: all of it is replaced."""

@@ -158,7 +158,7 @@ class AccessRules:
         return _described(name, wanted)
 
     async def alter_role(self, name: str, add: Sequence[str], remove: Sequence[str]) -> RoleDescription:
-        """Add and remove members; INVALID_REQUEST if there is no such role."""
+        """Add and remove members; UNKNOWN_ROLE if there is no such role."""
         check_role_name(name)
         key = ROLES_PREFIX + name
         added = _checked_members(add)
@@ -177,7 +177,7 @@ class AccessRules:
         return (await self._store.txn([Compare(key, mod_revision=mod_revision)], [Put(key, value)])).succeeded
 
     async def delete_role(self, name: str) -> None:
-        """Delete a role and its rules; INVALID_REQUEST if there is no such role."""
+        """Delete a role and its rules; UNKNOWN_ROLE if there is no such role."""
         check_role_name(name)
         key = ROLES_PREFIX + name
         if await self._store.get(key) is None:
@@ -187,7 +187,7 @@ class AccessRules:
         await self.delete([RuleFilter(principal=f"{ROLE}{name}")])
 
     def require_role(self, name: str) -> None:
-        """INVALID_REQUEST unless there is such a role."""
+        """UNKNOWN_ROLE unless there is such a role."""
         check_role_name(name)
         if name not in self._index.roles:
             raise _unknown_role(name)
@@ -223,7 +223,7 @@ def _checked_members(members: Iterable[str]) -> frozenset[str]:
 
 
 def _unknown_role(name: str) -> PenstockError:
-    return PenstockError(Reason.INVALID_REQUEST, f"There is no role {name}; create it first")
+    return PenstockError(Reason.UNKNOWN_ROLE, f"There is no role {name}; create it first")
 
 
 def _described(name: str, members: Iterable[str]) -> RoleDescription:

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 
 from penstock.core.broker import Broker
 from penstock.core.security.access import ANONYMOUS, Caller
+from penstock.core.security.identity import NOBODY
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.tls import certificate_name
 from penstock.transport.listener import Listener
@@ -107,16 +108,17 @@ def host_of(peer: str) -> str:
 class GrpcCall:
     """One call."""
 
-    __slots__ = ("broker", "caller", "certificate", "context", "serving")
+    __slots__ = ("broker", "caller", "certificate", "context", "identity", "serving")
 
     def __init__(self, serving: Serving, context: Any) -> None:
         self.serving: Final = serving
         self.broker: Final = serving.broker
         self.context: Final = context
-        self.caller: Final = Caller(ANONYMOUS, Gateway.GRPC, host_of(context.peer()), listener=serving.listener.name)
+        self.caller = Caller(ANONYMOUS, Gateway.GRPC, host_of(context.peer()), listener=serving.listener.name)
         tls = serving.listener.tls
         self.certificate: Final = None if tls is None else certificate_name(context, tls)
         """The name that the rules make of the client's certificate, if it presented one."""
+        self.identity = NOBODY
 
     def consumed(self, size_bytes: int) -> None:
         """The client was sent records, which count for its quota."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from penstock.core.operations.door import ELSEWHERE
+from penstock.core.operations.open_streams import KeptRight
 from penstock.core.partitions.reading import Tail
 from penstock.core.partitions.replica import Replica
 from penstock.core.topics.topics import Topic
@@ -22,6 +23,7 @@ from penstock.gateways.grpc.call import GrpcCall
 from penstock.gateways.grpc.coordinated import CoordinatedStream
 from penstock.gateways.grpc.errors import no_partition, topic_not_found
 from penstock.operations.groups import MemberAssignment, Membership
+from penstock.operations.records import FollowTopic
 from penstock.operations.topics import DescribePartition
 from penstock.records.records import Record
 from penstock.types import Gateway
@@ -83,6 +85,7 @@ class Following:
         self._request = request
         self._ends = ends
         self._topic = topic
+        self._right = KeptRight(call.broker, FollowTopic(topic.name), call.caller)
         self._check()
         self.consumer_id: Final = request.consumer_id or f"grpc-{call.broker.entropy.uuid()}"
         self.woken: Final = asyncio.Event()
@@ -278,6 +281,7 @@ class Following:
 
     def take(self, max_records: int, max_bytes: int) -> list[Taken]:
         """The next records; if there are none, ``woken`` will be set. PenstockError if there will never be more."""
+        self._right.check()
         if self._deleted:
             raise topic_not_found(self._topic.name)
         self._begin_assigned(strict=False)

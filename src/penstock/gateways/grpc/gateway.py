@@ -15,11 +15,12 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import grpc
 from google.protobuf import descriptor_pool
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection, reflection_pb2
+from grpc_reflection.v1alpha import reflection, reflection_pb2, reflection_pb2_grpc
 
 from penstock.address import Address
 from penstock.core.broker import Broker
 from penstock.gateways.grpc.call import Serving
+from penstock.gateways.grpc.logins import GuardedReflection, Logins
 from penstock.gateways.grpc.service import SERVICE, handlers
 from penstock.gateways.grpc.tls import credentials_of
 from penstock.limits import GRPC_CONNECTION_STREAMS_MAX, HANDSHAKE_MS_MAX
@@ -103,10 +104,13 @@ class GrpcGateway:
         """Serve."""
         assert self.listener is not None, "call bind first"
         serving = self._serving = Serving(broker, self.listener)
-        self._server.add_generic_rpc_handlers((handlers(serving),))
+        logins = Logins(serving)
+        self._server.add_generic_rpc_handlers((handlers(logins),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
-        reflection.enable_server_reflection(names, self._server, _pool())
+        reflection_pb2_grpc.add_ServerReflectionServicer_to_server(
+            GuardedReflection(logins, names, _pool()), self._server
+        )
         await self._health.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
         await self._server.start()
 

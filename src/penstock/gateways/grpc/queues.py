@@ -3,6 +3,7 @@
 import re
 from typing import Final
 
+from penstock.core.operations.rights import may_describe_topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.call import GrpcCall
 from penstock.gateways.grpc.errors import topic_not_found
@@ -100,7 +101,7 @@ def _place(request: DeliveryStatusRequest, call: GrpcCall) -> tuple[str, int, in
         )
     for topic in call.broker.topics:
         partition = ids.partition_of(parsed, topic.topic_id, topic.partition_count)
-        if partition is not None:
+        if partition is not None and may_describe_topic(call.broker, call.caller, topic.name):
             return topic.name, partition, parsed.offset
     raise PenstockError(
         Reason.UNKNOWN_TOPIC_OR_PARTITION,

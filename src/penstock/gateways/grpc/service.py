@@ -15,6 +15,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc import groups, publish, queues, subscribe, topics
 from penstock.gateways.grpc.call import GrpcCall, Serving, UndecodableRequest
 from penstock.gateways.grpc.errors import code_of, details_of, translated
+from penstock.gateways.grpc.logins import Logins
 from penstock.types import Gateway
 from penstock.wire.mq import mq_generated as mq
 
@@ -61,21 +62,21 @@ CALLS: Final[Mapping[str, Unary | Streaming]] = {
 }
 
 
-def handlers(serving: Serving) -> Any:
+def handlers(logins: Logins) -> Any:
     """The handlers for a grpc server."""
     return grpc.method_handlers_generic_handler(
-        SERVICE, {name: _handler(name, call, serving) for name, call in CALLS.items()}
+        SERVICE, {name: _handler(name, call, logins) for name, call in CALLS.items()}
     )
 
 
-def _handler(name: str, call: Unary | Streaming, serving: Serving) -> Any:
+def _handler(name: str, call: Unary | Streaming, logins: Logins) -> Any:
     decode = partial(_decode, call.request.DESCRIPTOR.full_name, call.request.FromString)
     if isinstance(call, Unary):
         return grpc.unary_unary_rpc_method_handler(
-            _unary(name, call, serving), request_deserializer=decode, response_serializer=_encode
+            _unary(name, call, logins), request_deserializer=decode, response_serializer=_encode
         )
     make = grpc.stream_stream_rpc_method_handler if call.requests else grpc.unary_stream_rpc_method_handler
-    return make(_streaming(name, call, serving), request_deserializer=decode, response_serializer=_encode)
+    return make(_streaming(name, call, logins), request_deserializer=decode, response_serializer=_encode)
 
 
 def _decode(name: str, decode: Callable[[bytes], Any], raw: bytes) -> Any:
@@ -91,17 +92,19 @@ def _encode(message: Any) -> bytes:
     return encoded
 
 
-def _unary(name: str, unary: Unary, serving: Serving) -> _Serve:
+def _unary(name: str, unary: Unary, logins: Logins) -> _Serve:
+    serving = logins.serving
     handle, now = unary.handle, serving.loop.time
     latency = serving.broker.meters.latency(Gateway.GRPC, name)
 
     async def serve(request: Any, context: Any) -> Any:
         began = now()
         try:
+            call = await logins.call(context)
             if type(request) is UndecodableRequest:
                 raise request.refusal
             with serving.call():
-                response = await handle(request, GrpcCall(serving, context))
+                response = await handle(request, call)
         except Exception as error:  # noqa: BLE001  # bugs are logged, and the broker continues
             status = _status(name, request, error, serving)
         else:
@@ -114,14 +117,16 @@ def _unary(name: str, unary: Unary, serving: Serving) -> _Serve:
     return serve
 
 
-def _streaming(name: str, streaming: Streaming, serving: Serving) -> _Serve:
-    handle = streaming.handle
+def _streaming(name: str, streaming: Streaming, logins: Logins) -> _Serve:
+    handle, serving = streaming.handle, logins.serving
 
     async def serve(request: Any, context: Any) -> None:
         try:
+            call = await logins.call(context)
             if type(request) is UndecodableRequest:
                 raise request.refusal
-            await handle(request, GrpcCall(serving, context))
+            with logins.stream(call):
+                await handle(request, call)
         except grpc.aio.InternalError:
             # The client has disconnected, and the call is about to be cancelled.
             return

@@ -148,8 +148,9 @@ def _http_listeners(broker: Broker) -> ConfigValue:
             broker.cluster.nodes.nodes.values(), key=lambda node: (node.node_id != broker.node_id, node.node_id)
         )
         found = [node.listeners.get("http") for node in nodes]
-    shown = ",".join(str(address) for address in found if address is not None)
-    documentation = "The addresses of the HTTP API, on this node and on other nodes that are up; empty if it is off. Exactly-once sinks use it for commits."
+    scheme = "https://" if broker.is_http_tls else ""
+    shown = ",".join(f"{scheme}{address}" for address in found if address is not None)
+    documentation = "The addresses of the HTTP API, with https:// if it uses TLS, on this node and on other nodes that are up; empty if it is off. Exactly-once sinks use it for commits."
     return _value("penstock.http.listeners", ConfigKind.LIST, shown, shown, documentation)
 
 

@@ -8,7 +8,7 @@ the loop's turn. Everything here is bounded: reading pauses while too much is un
 import asyncio
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from struct import Struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
@@ -16,19 +16,21 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from penstock.address import Address
+from penstock.core.security.identity import Identity
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.connections import ClientConnection
 from penstock.gateways.kafka.answers import Deferred, DeferredAnswer, PendingAnswer
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.errors import CODES
 from penstock.gateways.kafka.fetch_lane import FetchLane
+from penstock.gateways.kafka.login import Login
 from penstock.gateways.kafka.produce_lane import ProduceLane
 from penstock.gateways.kafka.throttle import Throttle, Timed
-from penstock.limits import CLIENT_ID_CHARS_MAX, RECEIVE_BACKLOG_BYTES_MAX
+from penstock.limits import CLIENT_ID_CHARS_MAX, LOGIN_FRAME_BYTES_MAX, RECEIVE_BACKLOG_BYTES_MAX
 from penstock.meters import Histogram
 from penstock.transport.handshakes import TLS_ON_PLAIN, TLS_RECORD
 from penstock.transport.listener import Arrival
-from penstock.transport.receive import FrameReader
+from penstock.transport.receive import FRAME_BYTES_MIN, FrameReader
 from penstock.types import Buffer, Gateway
 from penstock.wire.errors import ProtocolViolation
 from penstock.wire.kafka.api_versions_generated import ApiVersionsResponse
@@ -61,6 +63,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         """When bytes were last received; requests that are received together share it."""
         self._local = Address("127.0.0.1", 0)
         self._frames = FrameReader(gateway.buffers, gateway.limits.request_bytes_max)
+        self._backlog_bytes_max = RECEIVE_BACKLOG_BYTES_MAX
         self._pending_max = gateway.limits.connection_pending_requests_max
         self._held_bytes_max = gateway.limits.connection_pending_output_bytes_max
         self._lanes: Final[Mapping[int, ProduceLane | FetchLane]] = {
@@ -73,6 +76,9 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         self._waiting: asyncio.Future[Any] | None = None
         self._gathers = False
         self._closing = False
+        self._handle: Callable[[FrameReader, int, int], None] = self.serve
+        """Takes the next frame."""
+        self._login: Login | None = None
         self._quotas: Final = gateway.broker.quotas
         self.throttle: Final = Throttle(self)
 
@@ -87,6 +93,58 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         self._local = Address(*(opened.get_extra_info("sockname") or ("127.0.0.1", 0))[:2])
         if self.gateway.admit(self) is not None:
             opened.abort()
+        elif self.broker.authenticator.is_required:
+            self._require_login()
+
+    # Who the client is.
+
+    def _require_login(self) -> None:
+        login = self._login = Login(self)
+        if self.certificate is not None:
+            try:
+                self.log_in(self.broker.authenticator.certified(self.certificate))
+            except PenstockError as error:
+                self._abandon(error.text)
+            return
+        self._frames.frame_bytes_max = min(LOGIN_FRAME_BYTES_MAX, self.gateway.limits.request_bytes_max)
+        # Nothing is read from a stranger while a login is checked.
+        self._backlog_bytes_max = -1
+        self._handle = login.take
+
+    def expect_tokens(self) -> None:
+        """The next frames are tokens without a header, as short as they like."""
+        self._frames.frame_bytes_min = 0
+
+    def log_in(self, identity: Identity) -> None:
+        """The client is known from now on."""
+        assert self._login is not None
+        self._login.finish()
+        self.identify(identity)
+        self._backlog_bytes_max = RECEIVE_BACKLOG_BYTES_MAX
+        self._frames.frame_bytes_min = FRAME_BYTES_MIN
+        self._frames.frame_bytes_max = self.gateway.limits.request_bytes_max
+        # A handshake can come again, or the session can end.
+        ends = identity.expires_ms is not None or self.certificate is not None
+        self._handle = self._serve_session if ends else self.serve
+
+    def identify(self, identity: Identity) -> None:
+        """What the lanes know holds for the last caller."""
+        super().identify(identity)
+        for lane in self._lanes.values():
+            lane.forget()
+
+    def _serve_session(self, frames: FrameReader, start: int, end: int) -> None:
+        """A request of a session that ends, or may be replaced."""
+        login, expires_ms = self._login, self.identity.expires_ms
+        assert login is not None
+        if _HEAD.unpack_from(frames.buffer, start)[0] == ApiKey.SASL_HANDSHAKE and login.may_begin_again():
+            login.begin_again()
+            self._handle = login.take
+            login.take(frames, start, end)
+        elif expires_ms is not None and self.broker.clock.now_ms() >= expires_ms:
+            self._abandon("its session has expired, and it did not authenticate again")
+        else:
+            self.serve(frames, start, end)
 
     def connection_lost(self, _: Exception | None) -> None:
         """The client is gone: its pending answers are dropped, and the records that it produced stay."""
@@ -118,7 +176,8 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         if not self._answers and self._waiting is None:
             return False
         self.ready()
-        return True
+        # A TLS connection cannot be closed on one side only.
+        return self.listener.tls is None
 
     def pause_writing(self) -> None:
         """The client does not read its answers: process no more requests."""
@@ -145,7 +204,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
                 found = frames.next_frame()
                 if found is None:
                     break
-                self._request(frames, found[0], found[1])
+                self._handle(frames, found[0], found[1])
         except ProtocolViolation as violation:
             if frames.unread and frames.view[frames.start] == TLS_RECORD:
                 self.arrival.failed(TLS_ON_PLAIN)
@@ -161,7 +220,8 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         else:
             self._update_reading()
 
-    def _request(self, frames: FrameReader, start: int, end: int) -> None:
+    def serve(self, frames: FrameReader, start: int, end: int) -> None:
+        """Process a request of a client that may send it."""
         api_key, version, correlation_id = _HEAD.unpack_from(frames.buffer, start)
         lane = self._lanes.get(api_key)
         delay_ms = 0
@@ -295,6 +355,25 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         self.gateway.report_bug(self, error)
         self._abandon(f"internal error: {type(error).__name__}")
 
+    def wait_for(self, parts: Awaitable[list[Buffer]]) -> None:
+        """Answer with these bytes, of a login, once they are there; later requests wait."""
+        answer = PendingAnswer(self, self.gateway.login_latency)
+        self.queue(answer)
+        waiting = self._waiting = asyncio.ensure_future(parts)
+
+        def done(future: "asyncio.Future[list[Buffer]]") -> None:
+            self._waiting = None
+            if future.cancelled():
+                return
+            error = future.exception()
+            if error is not None:
+                self._fail(error)
+                return
+            answer.complete(future.result())
+            self._run()
+
+        waiting.add_done_callback(done)
+
     def _wait(
         self,
         result: Awaitable[Any],
@@ -405,7 +484,7 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
             self._run()
 
     def _update_reading(self) -> None:
-        held_up = self._waiting is not None and self._frames.unread > RECEIVE_BACKLOG_BYTES_MAX
+        held_up = self._waiting is not None and self._frames.unread > self._backlog_bytes_max
         pause = (
             self._choked
             or held_up
@@ -421,6 +500,9 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         for answer in self._answers:
             if answer.parts is None and answer.due_ms is not None and answer.due_ms <= monotonic_ms:
                 answer.time_out()
+        if self._login is not None and self._login.is_late and self._waiting is None:
+            self._abandon("it did not authenticate in time")
+            return
         is_busy = bool(self._answers) or self._waiting is not None or self._muted is not None
         self._close_if_idle(monotonic_ms, self.gateway.limits.connection_idle_ms_max, is_busy=is_busy)
 

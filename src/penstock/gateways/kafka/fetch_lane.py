@@ -138,6 +138,10 @@ class FetchLane:
         self._connection = connection
         self._shape: FetchShape | None = None
 
+    def forget(self) -> None:
+        """The connection has another caller: what was learned for the last one does not count."""
+        self._shape = None
+
     @property
     def is_answered(self) -> bool:
         """Every fetch has an answer."""

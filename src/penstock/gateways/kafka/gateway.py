@@ -59,6 +59,7 @@ class KafkaGateway(ConnectionGateway[KafkaConnection]):
         }
         self.produce_latency: Final = self.served[ApiKey.PRODUCE].latency
         self.fetch_latency: Final = self.served[ApiKey.FETCH].latency
+        self.login_latency: Final = self.served[ApiKey.SASL_AUTHENTICATE].latency
         self.advertised: Final = [
             ApiVersionsResponseApiKey(api_key=key, min_version=served.versions[0], max_version=served.versions[-1])
             for key, served in sorted(self.served.items())

@@ -176,6 +176,10 @@ class ProduceLane:
         self._broker = connection.broker
         self._shape: ProduceShape | None = None
 
+    def forget(self) -> None:
+        """The connection has another caller: what was learned for the last one does not count."""
+        self._shape = None
+
     @property
     def is_answered(self) -> bool:
         """Whether its requests have answers."""

@@ -7,7 +7,8 @@ Nothing is read while the other side does not read its answers, or too many of i
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NoReturn, cast
 
 import msgspec
 
@@ -19,6 +20,7 @@ from penstock.gateways.peers.operations import PeerOperations
 from penstock.limits import REQUEST_BYTES_MAX
 from penstock.transport.listener import Arrival
 from penstock.transport.listening import send_at_once
+from penstock.transport.peer_tls import PeerEnd, tls_of
 from penstock.transport.receive import FrameReader
 from penstock.types import Buffer, NodeId
 from penstock.wire.errors import ProtocolViolation
@@ -53,6 +55,25 @@ OUTPUT_BYTES_MAX: Final = 16 * 1024 * 1024
 """Unread answers: more than one large answer."""
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class _Greeting:
+    """What a node's proof must cover."""
+
+    hello: Hello
+    nonce: bytes
+    """The one that was sent to it."""
+    secret: bytes
+    binding: bytes
+    """The SHA-256 of this node's certificate; empty without TLS."""
+
+
+_LENGTH_BYTES: Final = 4
+"""Before each frame."""
+NOT_TLS: Final = (
+    "Nodes must connect with TLS here; set cluster.peer_tls to accept on the node that connects, and restart it"
+)
+
+
 class PeerConnection(asyncio.BufferedProtocol):
     """One connection, of a node once it has proved itself."""
 
@@ -62,8 +83,10 @@ class PeerConnection(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._frames = FrameReader(gateway.buffers, HANDSHAKE_BYTES_MAX)
         self._transport: asyncio.Transport | None = None
-        self._greeted: tuple[Hello, bytes] | None = None
-        """Its first message, and the nonce that was sent to it."""
+        self._tls: PeerEnd | None = None
+        self._greeted: _Greeting | None = None
+        self._secret = b""
+        """The secret with which it has proved itself."""
         self._node = -1
         """The id of the node, once it has proved itself."""
         self._fetches: ReplicaFetches | None = None
@@ -84,6 +107,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         opened = self._transport = cast(asyncio.Transport, transport)
         # This gateway has its own places for strangers.
         self.arrival.known()
+        self._tls = tls_of(opened)
         self.gateway.admit(self)
         send_at_once(opened)
         opened.set_write_buffer_limits(high=OUTPUT_BYTES_MAX)
@@ -128,6 +152,14 @@ class PeerConnection(asyncio.BufferedProtocol):
         """Disconnect at once."""
         if self._transport is not None:
             self._transport.abort()
+
+    def check_secret(self) -> None:
+        """Disconnect if the secret with which it proved itself is not valid any more: the node connects again with another one."""
+        if self._node >= 0 and not self.gateway.cluster.secret.is_valid(self._secret):
+            logger.info(
+                "closing %s: the cluster's secret was rotated, and node %d used an old one", self._peer(), self._node
+            )
+            self.abort()
 
     def make_room(self) -> None:
         """Disconnect, because it has not proved itself and others need the place."""
@@ -234,35 +266,73 @@ class PeerConnection(asyncio.BufferedProtocol):
         if self._greeted is None:
             self._challenge(header, decode_hello(bytes(request.auth_bytes)))
         else:
-            self._check(header, decode_proof(bytes(request.auth_bytes)).proof, *self._greeted)
+            self._check(header, decode_proof(bytes(request.auth_bytes)).proof, self._greeted)
 
     def _challenge(self, header: RequestHeader, hello: Hello) -> None:
         gateway = self.gateway
         if hello.to_node != gateway.broker.node_id:
             self._refuse(header, f"This is node {gateway.broker.node_id}, not {hello.to_node}")
+        problem = self._problem_of_tls(hello)
+        if problem:
+            self._refuse(header, problem)
+        known = gateway.cluster.secret
+        # This node may learn about a new secret later than the other one.
+        generation = hello.generation if known.of(hello.generation) is not None else known.generation
+        secret = known.of(generation)
+        if secret is None:
+            self._refuse(header, "This node does not know the cluster's secret")
         nonce = gateway.broker.entropy.uuid().bytes[:NONCE_BYTES]
-        self._greeted = hello, nonce
-        challenge = Challenge(nonce, server_proof(gateway.secret, hello, nonce))
-        self._answer(header, SaslAuthenticateResponse(auth_bytes=msgspec.json.encode(challenge)))
+        binding = b"" if self._tls is None else self._tls.own_fingerprint
+        greeted = self._greeted = _Greeting(hello, nonce, secret, binding)
+        proof = server_proof(greeted.secret, hello, nonce, greeted.binding)
+        challenge = msgspec.json.encode(Challenge(nonce, proof, generation))
+        self._answer(header, SaslAuthenticateResponse(auth_bytes=challenge))
 
-    def _check(self, header: RequestHeader, proof: bytes, hello: Hello, nonce: bytes) -> None:
-        gateway = self.gateway
-        expected = client_proof(gateway.secret, hello, nonce)
-        if gateway.cluster.rules.authenticated_replicas and not is_proof(expected, proof):
+    def _problem_of_tls(self, hello: Hello) -> str:
+        """Why the connection cannot be that of this node; empty if it can."""
+        tls = self.gateway.tls
+        if self._tls is not None:
+            return tls.problem_of(self._tls.connection, hello.node)
+        return NOT_TLS if tls.is_required else ""
+
+    def _check(self, header: RequestHeader, proof: bytes, greeted: "_Greeting") -> None:
+        gateway, hello = self.gateway, greeted.hello
+        expected = client_proof(greeted.secret, hello, greeted.nonce, greeted.binding)
+        is_right = is_proof(expected, proof) and gateway.cluster.secret.is_valid(greeted.secret)
+        if gateway.cluster.rules.authenticated_replicas and not is_right:
             self._refuse(header, "The node does not know the cluster's secret")
         if not gateway.proved(self):
             raise ProtocolViolation("Too many connections from other nodes are open")
         self._node = hello.node
+        self._secret = greeted.secret
         self._frames.frame_bytes_max = REQUEST_BYTES_MAX
         self._fetches = ReplicaFetches(gateway, NodeId(hello.node), hello.epoch, self._write, self._run, self.abort)
         self._answer(header, SaslAuthenticateResponse())
 
-    def _refuse(self, header: RequestHeader, why: str) -> None:
-        code = CODES[Reason.CLUSTER_AUTHORIZATION_FAILED]
-        self._answer(header, SaslAuthenticateResponse(error_code=code, error_message=why))
+    def _refuse(self, header: RequestHeader, why: str) -> NoReturn:
+        self._answer(header, _refusal(why))
         raise ProtocolViolation(why)
 
     def _answer(self, header: RequestHeader, answer: SaslAuthenticateResponse) -> None:
-        api = API[ApiKey.SASL_AUTHENTICATE]
-        parts = api.encode_response(answer, header.api_version)
-        self._write(frame(header.correlation_id, api.response_header_version(header.api_version), parts))
+        self._write(_framed(header, answer))
+
+
+def _refusal(why: str) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(error_code=CODES[Reason.CLUSTER_AUTHORIZATION_FAILED], error_message=why)
+
+
+def _framed(header: RequestHeader, answer: SaslAuthenticateResponse) -> list[Buffer]:
+    api = API[ApiKey.SASL_AUTHENTICATE]
+    parts = api.encode_response(answer, header.api_version)
+    return frame(header.correlation_id, api.response_header_version(header.api_version), parts)
+
+
+def refusal_without_tls(first: bytes) -> bytes:
+    """The answer to the first bytes of a node that connects without TLS where it is required; nothing to anybody else."""
+    try:
+        header, _ = decode_request_header(first, _LENGTH_BYTES)
+    except ProtocolViolation:
+        return b""
+    if header.api_key != ApiKey.SASL_AUTHENTICATE or not API[ApiKey.SASL_AUTHENTICATE].covers(header.api_version):
+        return b""
+    return b"".join(_framed(header, _refusal(NOT_TLS)))

@@ -10,9 +10,10 @@ from typing import Final
 
 from penstock.core.broker import Broker
 from penstock.core.cluster.copying import OnFetched
-from penstock.gateways.peers.connection import PeerConnection
+from penstock.gateways.peers.connection import PeerConnection, refusal_without_tls
 from penstock.ports import EndOfTurn
 from penstock.transport.listener import Accepting, Door, Listener
+from penstock.transport.peer_tls import PeerTls
 from penstock.transport.receive import BufferPool
 
 logger = logging.getLogger("penstock.peers")
@@ -29,12 +30,12 @@ class PeerGateway:
     """All connections of other nodes to this one."""
 
     def __init__(
-        self, broker: Broker, turn: EndOfTurn, secret: bytes, on_fetched: OnFetched, heard_ms: dict[int, int]
+        self, broker: Broker, turn: EndOfTurn, tls: PeerTls, on_fetched: OnFetched, heard_ms: dict[int, int]
     ) -> None:
         self.broker: Final = broker
         self.cluster: Final = broker.cluster
         self.turn: Final = turn
-        self.secret: Final = secret
+        self.tls: Final = tls
         self.on_fetched: Final = on_fetched
         self.heard_ms: Final = heard_ms
         """When each node last fetched, in monotonic time."""
@@ -46,11 +47,12 @@ class PeerGateway:
         """Connections that have not proved themselves, in the order of arrival."""
         self._gone = asyncio.Event()
         self._is_stopping = False
+        broker.cluster.secret.on_changed.append(self._secret_changed)
         broker.meters.connections[PEERS] = lambda: len(self._connections)
 
     async def start(self, listener: Listener) -> None:
         """Serve a listener."""
-        self._door = await listener.serve(Door(lambda arrival: PeerConnection(self, arrival)))
+        self._door = await listener.serve(Door(lambda arrival: PeerConnection(self, arrival), refusal_without_tls))
 
     async def stop(self) -> None:
         """Close all connections. Other nodes find the new leaders in the metadata."""
@@ -80,6 +82,11 @@ class PeerGateway:
             oldest.make_room()
             self.broker.meters.connections_refused.add((PEERS,))
         self._connections[connection] = self._strangers[connection] = None
+
+    def _secret_changed(self) -> None:
+        """A node that knows only a secret that is no longer valid does not belong to this cluster."""
+        for connection in list(self._connections):
+            connection.check_secret()
 
     def forget(self, connection: PeerConnection) -> None:
         """A connection is closed."""

@@ -85,7 +85,15 @@ class PeerOperations:
                 f"{UNDER_WAY_MAX} operations of one node are under way, which is the most. Try again in a moment.",
             )
         asked = _decoded(head.name, data)
-        caller = Caller(Principal(head.principal), Gateway(head.gateway), head.client)
+        caller = Caller(
+            Principal(head.principal),
+            Gateway(head.gateway),
+            head.client,
+            head.groups,
+            head.listener,
+            head.method,
+            head.client_id,
+        )
         if isinstance(asked, Stream):
             self._open(asked, caller, number)
         else:

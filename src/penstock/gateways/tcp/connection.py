@@ -18,14 +18,17 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
 from penstock.core.publish import NewRecord, Placed, Results
+from penstock.core.security.identity import Identity
 from penstock.errors import PenstockError
 from penstock.gateways.connections import ClientConnection
 from penstock.gateways.publishing import publish_by_topic
 from penstock.gateways.tcp.answers import FailureLine, SuccessLine, encode_lines, failure, produced
-from penstock.gateways.tcp.errors import INTERNAL_ERROR, LINE_TOO_LONG, Refused, text_for
+from penstock.gateways.tcp.errors import INTERNAL_ERROR, INVALID_FIELD, LINE_TOO_LONG, Refused, text_for
 from penstock.gateways.tcp.handlers import HANDLERS, Command, line_of, metrics
+from penstock.gateways.tcp.login import AUTH, ENDED, LineLogin
 from penstock.gateways.tcp.opening import OPENING_BYTES, TLS, wrong_protocol
 from penstock.gateways.tcp.requests import Request, new_record, parse
+from penstock.limits import LOGIN_LINE_BYTES_MAX
 from penstock.transport.handshakes import TLS_ON_PLAIN
 from penstock.transport.listener import Arrival
 from penstock.types import Gateway
@@ -34,6 +37,7 @@ from penstock.wire.jsonlines import Line, LineSplitter
 if TYPE_CHECKING:
     from penstock.gateways.tcp.gateway import TcpGateway
 
+_AUTH_REQUEST: Final = Request(type=AUTH)
 _PRODUCE: Final = "produce"
 _COMMIT: Final = "commit"
 _METRICS: Final = "metrics"
@@ -84,6 +88,9 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         self._working = False
         """A request is under way that those after it wait for."""
         self._closing = False
+        self._login: LineLogin | None = None
+        self._is_stranger = False
+        """Whether the client must log in before anything else."""
 
     # Called by the event loop.
 
@@ -95,6 +102,52 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
             self._closing = True
             opened.write(failure(refused))
             opened.close()
+        elif self.broker.authenticator.is_required:
+            self._require_login()
+
+    # Who the client is.
+
+    def _require_login(self) -> None:
+        self._login = LineLogin(self)
+        if self.certificate is None:
+            self._is_stranger = True
+            self._splitter.line_bytes_max = min(LOGIN_LINE_BYTES_MAX, self.gateway.settings.line_bytes_max)
+            return
+        try:
+            self.log_in(self.broker.authenticator.certified(self.certificate))
+        except PenstockError as error:
+            self._answer(failure(error.text))
+            self.close()
+
+    def log_in(self, identity: Identity) -> None:
+        """The client is known from now on."""
+        self.identify(identity)
+        self._is_stranger = False
+        self._splitter.line_bytes_max = self.gateway.settings.line_bytes_max
+
+    def end_session(self) -> None:
+        """Say that the login has ended, and disconnect."""
+        self._closing = True
+        self._backlog.clear()
+        self._out.clear()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(failure(ENDED))
+            self._transport.close()
+
+    def _has_expired(self) -> bool:
+        expires_ms = self.identity.expires_ms
+        return expires_ms is not None and self.broker.clock.now_ms() >= expires_ms and not self._closing
+
+    def _run_login(self) -> None:
+        """Take the next line of a client that is not logged in."""
+        if self._backlog and not self._working and not self._closing:
+            assert self._login is not None
+            self._working = True
+            line = self._backlog.popleft()
+            self._task = asyncio.ensure_future(self._work(_AUTH_REQUEST, self._login.take(line)))
+        self._update_reading()
+        if self._ended or self._closing:
+            self._close_if_done()
 
     def connection_lost(self, _: Exception | None) -> None:
         """The client has disconnected: its answers are dropped, and requests that were begun are completed."""
@@ -153,7 +206,11 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         if not self._closing:
             self._backlog += self._splitter.end()
             self._run()
-        return True
+        if self.listener.tls is None:
+            return True
+        # A TLS connection cannot be closed on one side only: the client gets what is ready now.
+        self._send()
+        return False
 
     def pause_writing(self) -> None:
         """The client reads its answers too slowly."""
@@ -179,6 +236,12 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
 
     def _run(self) -> None:
         """Handle the lines that need not wait."""
+        if self._is_stranger:
+            self._run_login()
+            return
+        if self._has_expired():
+            self.end_session()
+            return
         backlog, bounds = self._backlog, self._bounds
         while (
             backlog
@@ -193,8 +256,11 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
                 continue
             if self._must_wait(request):
                 break
-            backlog.popleft()
-            self._apply(request)
+            line = backlog.popleft()
+            if request.type == AUTH:
+                self._renew(request, line)
+            else:
+                self._apply(request)
         if self._paused or backlog:
             self._update_reading()
         if self._ended or self._closing:
@@ -271,6 +337,14 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
                 self._begin(request, HANDLERS[api](self, request))
         except Exception as error:  # noqa: BLE001 - bugs are logged, and the connection stays open
             self._answer(self._failure(request, error))
+
+    def _renew(self, request: Request, line: Line) -> None:
+        if self._login is None:
+            self.gateway.count_error(INVALID_FIELD)
+            self._answer(failure("Authentication is off on this broker; leave out the auth request"))
+            return
+        self._working = True
+        self._task = asyncio.ensure_future(self._work(request, self._login.renew(line)))
 
     def _begin(self, request: Request, command: Command) -> None:
         """Carry out a request; those after it wait until it is answered."""
@@ -401,7 +475,14 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
             self._pause_reading(pause)
 
     def look_after(self, monotonic_ms: int) -> None:
-        """Once a second: close the connection if it is idle."""
+        """Once a second: close the connection if it is idle, does not log in, or its login has ended."""
+        if self._is_stranger and self._login is not None and self._login.is_late and not self._working:
+            self.gateway.say_closing(self, "it did not authenticate in time")
+            self.abort()
+            return
+        if self._has_expired():
+            self.end_session()
+            return
         self._close_if_idle(
             monotonic_ms, self.gateway.limits.connection_idle_ms_max, is_busy=self.is_busy or self._muted is not None
         )

@@ -57,6 +57,7 @@ FIELDS: Final[Mapping[str, _Fields]] = {
     "listTopics": _Fields((), ""),
     "joinGroup": _Fields(("groupId", "topic", "consumerId"), "Missing groupId/topic/consumerId"),
     "leaveGroup": _Fields(("groupId", "consumerId"), "Missing groupId/consumerId"),
+    "auth": _Fields((), ""),
     "heartbeat": _Fields(("groupId", "consumerId"), "Missing groupId/consumerId"),
 }
 _NAMES: Final = {field.encode_name: field.name for field in msgspec.structs.fields(Request)}

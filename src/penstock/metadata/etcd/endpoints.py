@@ -73,6 +73,10 @@ _NOT_PLAIN: Final = "it may require TLS (then write https:// in --etcd), or may 
 """A member that expects TLS closes other connections."""
 
 
+class AccessRefusedError(PenstockError):
+    """The user in this node's certificate has no permission in etcd, or there is no such user."""
+
+
 class NoAnswerError(Exception):
     """A member ended a call without a response."""
 
@@ -233,7 +237,7 @@ def _refusal(error: grpc.aio.AioRpcError) -> PenstockError | None:
     if error.code() in _CERTAINLY_NOT:
         return PenstockError(Reason.INVALID_REQUEST, f"etcd refused the request: {error.details()}")
     if error.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-        return PenstockError(
+        return AccessRefusedError(
             Reason.STORAGE_ERROR,
             f"etcd refused access to this node: {error.details()}; check --etcd-cert and --etcd-key",
         )

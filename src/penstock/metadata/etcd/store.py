@@ -21,6 +21,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.metadata.etcd.endpoints import (
     ANSWER_SECONDS,
     KEEP_ALIVE_SECONDS,
+    AccessRefusedError,
     EtcdEndpoints,
     NoAnswerError,
     StoreMember,
@@ -89,7 +90,10 @@ class EtcdStore:
             # Last: nothing is delivered before the caller can subscribe.
             store._watch.start(found)
         except BaseException as error:
-            if isinstance(error, PenstockError) and store._endpoints.advice:
+            if isinstance(error, AccessRefusedError):
+                what = f"or give the user that its common name is permission to read and write the prefix {store._prefix.decode()} (docs/cluster.md)"
+                error = PenstockError(Reason.INVALID_CONFIG, f"{error.text}, {what}")
+            elif isinstance(error, PenstockError) and store._endpoints.advice:
                 error = PenstockError(Reason.INVALID_CONFIG, error.text)
             await store.close()
             raise error from None

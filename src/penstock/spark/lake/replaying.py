@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import sleep
 from typing import TYPE_CHECKING, Final, Literal
 from uuid import uuid4
@@ -20,6 +20,7 @@ from penstock.client.admin import Admin
 from penstock.client.cluster import Cluster
 from penstock.client.errors import UNKNOWN_TOPIC_OR_PARTITION, BrokerRefused
 from penstock.client.offsets import watermarks
+from penstock.spark.connections import new_cluster
 from penstock.spark.lake.formats import LakeError, LakeFormat, format_named
 from penstock.spark.lake.lake import open_lake
 from penstock.spark.lake.reading import find_time
@@ -84,7 +85,7 @@ class Replay(msgspec.Struct, frozen=True):
         return sum(phase.total for phase in self.phases)
 
 
-def begin(wanted: ReplayRequest, bootstrap: str, folder: str, note: Callable[[str], None]) -> Replay:
+def begin(wanted: ReplayRequest, brokers: Mapping[str, str], folder: str, note: Callable[[str], None]) -> Replay:
     """Plan a replay, or continue the one that the same command started before."""
     store = Store(folder)
     data = store.read(PLAN)
@@ -96,7 +97,7 @@ def begin(wanted: ReplayRequest, bootstrap: str, folder: str, note: Callable[[st
             )
         note("continuing the interrupted replay")
         return found
-    with Cluster(bootstrap, client_id="penstock-pipeline") as cluster:
+    with new_cluster(brokers, "penstock-pipeline") as cluster:
         replay = _Planner(cluster, wanted, store.uri, note).plan()
     store.write_atomic(PLAN, msgspec.json.encode(replay))
     return replay
@@ -235,7 +236,7 @@ class Sending:
     spark: SparkSession
     replay: Replay
     phase: Phase
-    bootstrap: str
+    brokers: Mapping[str, str] = field(repr=False)
     batch_offsets: int
 
     def start(self, every_ms: int) -> StreamingQuery:
@@ -248,7 +249,7 @@ class Sending:
             self._read()
             .select(*columns)
             .writeStream.format("penstock")
-            .option("kafka.bootstrap.servers", self.bootstrap)
+            .options(**self.brokers)
             .option("topic", self.replay.wanted.to)
             .option("keepTimestamp", "true")
             .option("checkpointLocation", place)
@@ -290,7 +291,7 @@ class Sending:
             options |= {"startingOffsets": _json(phase.start), "endingOffsets": _json(phase.end)}
             return self.spark.readStream.format("penstock-lake").options(**options).load()
         options |= {
-            "kafka.bootstrap.servers": self.bootstrap,
+            **self.brokers,
             "assign": json.dumps({wanted.topic: sorted(phase.start)}),
             "startingOffsets": json.dumps({wanted.topic: {str(each): at for each, at in phase.start.items()}}),
             "kafka.isolation.level": "read_committed",

@@ -70,6 +70,12 @@ class PipelineHead(TomlTable, frozen=True):
     bootstrap: Annotated[
         str, _says("Brokers to connect to first, `HOST:PORT[,...]`. `--bootstrap` takes precedence.")
     ] = ""
+    kafka: Annotated[
+        dict[str, str],
+        _says(
+            'TLS and credentials: the options of [Spark](spark.md#tls-and-credentials) without `kafka.`, such as `"security.protocol" = "SASL_SSL"`. Options of the command take precedence.'
+        ),
+    ] = {}
     checkpoint: Annotated[
         str,
         _says("The folder for Spark's checkpoints; defaults to a folder with the pipeline's name in the state folder."),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,12 +68,17 @@ class PipelinePlan:
     """The views of one pipeline in one session."""
 
     def __init__(
-        self, pipeline: Pipeline, spark: SparkSession, bootstrap: str, rate: int | None = None, name: str = ""
+        self,
+        pipeline: Pipeline,
+        spark: SparkSession,
+        brokers: Mapping[str, str],
+        rate: int | None = None,
+        name: str = "",
     ) -> None:
-        """``name`` is that of this run."""
+        """``brokers`` are options of each query: addresses, TLS and credentials. ``name`` is that of this run."""
         self._pipeline = pipeline
         self._spark = spark
-        self._bootstrap = bootstrap
+        self._brokers = brokers
         self._rate = rate
         self._name = name
         self._folder = Path(pipeline.file).parent
@@ -97,13 +102,13 @@ class PipelinePlan:
             path = f"sinks.{number}"
             with self.located(path, about=f"sink {sink.name}", view=sink.from_):
                 writer = writer_of(
-                    self._views[sink.from_], sink, self._bootstrap, query_name=query_name(self._name, sink.name)
+                    self._views[sink.from_], sink, self._brokers, query_name=query_name(self._name, sink.name)
                 )
             yield Output(sink.name, writer, path)
         for name, source in self._pipeline.sources.items():
             if source.on_bad is OnBad.DEAD_LETTER:
                 bad = bad_records(self._read(source), source)
-                yield Output(bad_name(name), topic_writer(bad, bad_topic(source), self._bootstrap), f"sources.{name}")
+                yield Output(bad_name(name), topic_writer(bad, bad_topic(source), self._brokers), f"sources.{name}")
 
     @contextmanager
     def located(self, *paths: str, about: str, view: str = "") -> Iterator[None]:
@@ -141,7 +146,7 @@ class PipelinePlan:
                 self._spark.sparkContext.addPyFile(str(source))
 
     def _read(self, source: SourceTable) -> DataFrame:
-        return retry_slow_start(lambda: read(self._spark, source, self._bootstrap, self._rate))
+        return retry_slow_start(lambda: read(self._spark, source, self._brokers, self._rate))
 
     def _keep(self, name: str, frame: DataFrame) -> None:
         # Spark Connect analyzes a query lazily: do it here, where the line is known.

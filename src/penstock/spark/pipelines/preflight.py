@@ -5,10 +5,11 @@ Topics are created after Spark has analyzed the pipeline, so a wrong pipeline le
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
+from penstock.spark.connections import new_cluster
 from penstock.spark.pipelines.errors import PipelineNotFoundError, PipelineUsageError
 from penstock.spark.pipelines.model import OnBad, Pipeline, SinkKind, topics_of
 from penstock.spark.pipelines.typed import bad_topic
@@ -20,21 +21,19 @@ if TYPE_CHECKING:
 CLIENT_ID: Final = "penstock-pipeline"
 
 
-def check_broker(bootstrap: str) -> None:
+def check_broker(brokers: Mapping[str, str]) -> None:
     """Raise the client's error if no broker answers."""
-    from penstock.client import Cluster
-
-    with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
+    with new_cluster(brokers, CLIENT_ID) as cluster:
         cluster.describe()
 
 
-def check_topics(bootstrap: str, read: set[str], written: set[str]) -> None:
+def check_topics(brokers: Mapping[str, str], read: set[str], written: set[str]) -> None:
     """Refuse topics to read that do not exist, with a suggestion, and topics to write that cannot be created."""
     if not read | written:
         return
-    from penstock.client import Admin, Cluster
+    from penstock.client import Admin
 
-    with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
+    with new_cluster(brokers, CLIENT_ID) as cluster:
         admin = Admin(cluster)
         there = {topic.name for topic in admin.topics()}
         # A pipeline may write what another of its sources reads.
@@ -46,13 +45,13 @@ def check_topics(bootstrap: str, read: set[str], written: set[str]) -> None:
             _create(admin, name, validate_only=True)
 
 
-def make_topics(bootstrap: str, written: set[str]) -> Iterator[str]:
+def make_topics(brokers: Mapping[str, str], written: set[str]) -> Iterator[str]:
     """Create those that do not exist, with a sentence for each."""
     if not written:
         return
-    from penstock.client import Admin, Cluster
+    from penstock.client import Admin
 
-    with Cluster(bootstrap, client_id=CLIENT_ID) as cluster:
+    with new_cluster(brokers, CLIENT_ID) as cluster:
         admin = Admin(cluster)
         there = {topic.name for topic in admin.topics()}
         for name in sorted(written - there):

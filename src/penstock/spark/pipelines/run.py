@@ -106,6 +106,8 @@ class RunSettings:
     description: str = ""
     log: str = ""
     streams: bool = True
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """TLS and credentials, as options of queries."""
 
 
 @dataclass(slots=True)
@@ -162,6 +164,11 @@ class Execution:
         return self._settings.bootstrap
 
     @property
+    def brokers(self) -> dict[str, str]:
+        """The options that a query needs to connect: addresses, TLS and credentials."""
+        return {"kafka.bootstrap.servers": self.bootstrap, **self._settings.security}
+
+    @property
     def rate(self) -> int | None:
         """The maximum of records per batch (``maxOffsetsPerTrigger``), if it is set."""
         return self._settings.rate
@@ -214,7 +221,7 @@ class Execution:
 
     def read_stream(self, options: Mapping[str, object]) -> DataFrame:
         """``readStream.format("penstock")`` with the brokers, the rate, and these options."""
-        given = {"kafka.bootstrap.servers": self.bootstrap}
+        given = self.brokers
         if self.rate is not None:
             given["maxOffsetsPerTrigger"] = str(self.rate)
         given |= {name: str(value) for name, value in options.items()}
@@ -401,14 +408,14 @@ def run_file(pipeline: Pipeline, context: Execution) -> None:
     """Run a pipeline from a file, or from a built-in that makes one."""
     written = topics_written(pipeline)
     if context.reaches_broker:
-        check_topics(context.bootstrap, topics_read(pipeline), written)
+        check_topics(context.brokers, topics_read(pipeline), written)
     check_folders(pipeline, context.checkpoint)
-    plan = PipelinePlan(pipeline, context.spark(), context.bootstrap, context.rate, context.name)
+    plan = PipelinePlan(pipeline, context.spark(), context.brokers, context.rate, context.name)
     plan.build()
     outputs = list(plan.outputs())
     if context.reaches_broker:
         # Only after Spark has analyzed the whole pipeline.
-        for text in make_topics(context.bootstrap, written):
+        for text in make_topics(context.brokers, written):
             context.note(text)
     queries: list[StreamingQuery] = []
     try:

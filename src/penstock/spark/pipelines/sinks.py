@@ -8,6 +8,8 @@ from penstock.spark.pipelines.errors import PipelineUsageError
 from penstock.spark.pipelines.model import Mode, SinkKind, SinkTable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -15,7 +17,7 @@ RECORD_COLUMNS: Final = frozenset({"key", "value", "headers"})
 """Rows with only these columns are records."""
 
 
-def writer_of(frame: DataFrame, sink: SinkTable, bootstrap: str, *, query_name: str) -> DataStreamWriter:
+def writer_of(frame: DataFrame, sink: SinkTable, brokers: Mapping[str, str], *, query_name: str) -> DataStreamWriter:
     """The writer of one sink. ``query_name`` is the name of its query."""
     if not frame.isStreaming:
         raise PipelineUsageError(
@@ -23,7 +25,7 @@ def writer_of(frame: DataFrame, sink: SinkTable, bootstrap: str, *, query_name: 
         )
     options = {name: str(value) for name, value in sink.options.items()}
     if sink.kind is SinkKind.TOPIC:
-        writer = _any_mode_writer(as_records(frame, sink), sink, bootstrap, options, query_name)
+        writer = _any_mode_writer(as_records(frame, sink), sink, brokers, options, query_name)
     elif sink.kind is SinkKind.CONSOLE:
         writer = frame.writeStream.format("console").option("truncate", "false")
     elif sink.kind is SinkKind.PARQUET:
@@ -35,9 +37,9 @@ def writer_of(frame: DataFrame, sink: SinkTable, bootstrap: str, *, query_name: 
     return writer.outputMode(sink.mode.value).options(**options)
 
 
-def topic_writer(frame: DataFrame, topic: str, bootstrap: str) -> DataStreamWriter:
+def topic_writer(frame: DataFrame, topic: str, brokers: Mapping[str, str]) -> DataStreamWriter:
     """A writer of records to a topic."""
-    return frame.writeStream.format("penstock").option("kafka.bootstrap.servers", bootstrap).option("topic", topic)
+    return frame.writeStream.format("penstock").options(**brokers).option("topic", topic)
 
 
 def as_records(frame: DataFrame, sink: SinkTable) -> DataFrame:
@@ -71,14 +73,14 @@ def as_records(frame: DataFrame, sink: SinkTable) -> DataFrame:
 
 
 def _any_mode_writer(
-    frame: DataFrame, sink: SinkTable, bootstrap: str, options: dict[str, str], query_name: str
+    frame: DataFrame, sink: SinkTable, brokers: Mapping[str, str], options: dict[str, str], query_name: str
 ) -> DataStreamWriter:
     if sink.mode is Mode.APPEND:
-        return topic_writer(frame, sink.topic, bootstrap)
+        return topic_writer(frame, sink.topic, brokers)
     # Spark allows only append mode for sinks in Python, but all three for a function of each batch.
     from penstock.spark.sink.each_batch import each_batch
 
-    given = {**options, "kafka.bootstrap.servers": bootstrap, "topic": sink.topic}
+    given = {**options, **brokers, "topic": sink.topic}
     return frame.writeStream.foreachBatch(each_batch(given, query_name=query_name))
 
 

@@ -16,6 +16,8 @@ from penstock.spark.pipelines.model import OnBad, SourceTable, topics_of
 from penstock.spark.pipelines.values import CORRUPT, RECORD_COLUMNS, interval_of, start_options
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import Column, DataFrame, SparkSession
 
 BAD_REASON: Final = "the value is not JSON, or does not match the schema"
@@ -38,11 +40,11 @@ def source_options(source: SourceTable) -> dict[str, str]:
     return options | {name: str(value) for name, value in source.options.items()}
 
 
-def read(spark: SparkSession, source: SourceTable, bootstrap: str, rate: int | None) -> DataFrame:
+def read(spark: SparkSession, source: SourceTable, brokers: Mapping[str, str], rate: int | None) -> DataFrame:
     """The rows as they are read."""
     if source.lake is not None:
         return _read_lake(spark, source)
-    options = {"kafka.bootstrap.servers": bootstrap}
+    options = dict(brokers)
     if source.static:
         return spark.read.format("penstock").options(**(options | source_options(source))).load()
     if rate is not None:

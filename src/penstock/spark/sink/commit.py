@@ -6,10 +6,12 @@ that is committed or about to be, so nothing that was read is undone.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.client.errors import CannotConnect, ClientError, RequestRefused
-from penstock.client.sinks import SinkClient
+from penstock.client.security import UNSECURED, ClientSecurity
+from penstock.client.sinks import COMMIT_TIMEOUT_MS, SinkClient
 from penstock.operations.sinks import OpenedSink, SinkPart
 from penstock.spark.errors import LOG
 from penstock.spark.sink.staging import Staged
@@ -21,18 +23,31 @@ if TYPE_CHECKING:
 
     from penstock.client.cluster import TopicPartition
 
+
+@dataclass(frozen=True, slots=True)
+class SinkPlace:
+    """Where batches are committed, and how to connect."""
+
+    address: str
+    security: ClientSecurity = UNSECURED
+
+    def client(self, *, timeout_ms: int = COMMIT_TIMEOUT_MS) -> SinkClient:
+        """A client, for a ``with`` statement."""
+        return SinkClient(self.address, timeout_ms=timeout_ms, security=self.security)
+
+
 CLEANING_TIMEOUT_MS: Final = 10_000
 """The clean-up must not delay the end of a job for long: staged batches are invisible."""
 
 
-def open_sink(address: str, name: str, *, remember_ms: int | None = None) -> OpenedSink:
-    """Open the sink. If the address does not answer, the error explains that it came from the broker."""
+def open_sink(place: SinkPlace, name: str, *, remember_ms: int | None = None) -> OpenedSink:
+    """Open the sink. If the place does not answer, the error explains that it came from the broker."""
     try:
-        with SinkClient(address) as client:
+        with place.client() as client:
             return client.open(name, remember_ms=remember_ms)
     except CannotConnect as error:
         raise CannotConnect(
-            f"The HTTP listener of the broker, {address}, is needed for exactly-once writes and cannot be reached from here: start the broker with --http on an address that the driver and the executors can reach ({error})"
+            f"The HTTP listener of the broker, {place.address}, is needed for exactly-once writes and cannot be reached from here: start the broker with --http on an address that the driver and the executors can reach ({error})"
         ) from error
 
 
@@ -50,7 +65,7 @@ def merged(staged: Iterable[Staged]) -> list[SinkPart]:
     return [SinkPart(topic, partition, found) for (topic, partition), found in ranges.items()]
 
 
-def commit(address: str, staged: Sequence[Staged]) -> None:
+def commit(place: SinkPlace, staged: Sequence[Staged]) -> None:
     """Append everything at once. A batch that is committed already is not changed."""
     parts = merged(staged)
     if not parts:
@@ -69,7 +84,7 @@ def commit(address: str, staged: Sequence[Staged]) -> None:
             logged.add(str(error))
             LOG.warning("batch %d is staged and waits for its commit by the sink %s: %s", batch_id, sink, error)
 
-    with SinkClient(address) as client:
+    with place.client() as client:
         done = client.commit(sink, batch_id, parts, staging_id=staging_ids.pop(), on_wait=log_once)
     if done.dropped:
         LOG.warning(
@@ -79,10 +94,10 @@ def commit(address: str, staged: Sequence[Staged]) -> None:
         )
 
 
-def abort(address: str, sink: str, batch_id: int) -> bool | None:
+def abort(place: SinkPlace, sink: str, batch_id: int) -> bool | None:
     """Drop what is staged, unless the batch is committed or about to be. None if the broker does not answer: it is dropped later."""
     try:
-        with SinkClient(address, timeout_ms=CLEANING_TIMEOUT_MS) as client:
+        with place.client(timeout_ms=CLEANING_TIMEOUT_MS) as client:
             return client.abort(sink, batch_id).aborted
     except ClientError as error:
         _log_not_deleted(sink, error)
@@ -90,9 +105,9 @@ def abort(address: str, sink: str, batch_id: int) -> bool | None:
         return True if isinstance(error, RequestRefused) and error.is_not_found else None
 
 
-def not_committed(address: str, sink: str, batch_id: int, error: ClientError) -> ClientError:
+def not_committed(place: SinkPlace, sink: str, batch_id: int, error: ClientError) -> ClientError:
     """The error for a write that cannot be repeated, because another write would append its rows again."""
-    is_dropped = abort(address, sink, batch_id)
+    is_dropped = abort(place, sink, batch_id)
     if is_dropped:
         return error
     known = (
@@ -103,10 +118,10 @@ def not_committed(address: str, sink: str, batch_id: int, error: ClientError) ->
     return ClientError(f"{error}. {known}. To see the result, run penstock sink show {sink}")
 
 
-def forget(address: str, sink: str) -> None:
+def forget(place: SinkPlace, sink: str) -> None:
     """Delete the sink of a write that has ended. A failure is only logged."""
     try:
-        with SinkClient(address, timeout_ms=CLEANING_TIMEOUT_MS) as client:
+        with place.client(timeout_ms=CLEANING_TIMEOUT_MS) as client:
             client.delete(sink)
     except ClientError as error:
         _log_not_deleted(sink, error)

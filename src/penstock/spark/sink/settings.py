@@ -7,7 +7,7 @@ refused with the reason, and those that have no meaning here (``kafka.linger.ms`
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from penstock.records.batch import Compression
@@ -34,8 +34,8 @@ SINK_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}")
 class WriterSettings:
     """The options of a write."""
 
-    options: Mapping[str, str]
-    """As they come from Spark; tasks use them to connect."""
+    options: Mapping[str, str] = field(repr=False)
+    """As they come from Spark, with the credentials; tasks use them to connect."""
     topic: str | None
     exactly_once: bool
     keep_timestamp: bool
@@ -44,6 +44,8 @@ class WriterSettings:
     batch_bytes: int | None
     sink_name: str | None
     batch_id: int | None
+    http: str | None = None
+    """The HTTP API of the brokers; None: as they say."""
 
 
 def settings_of(given: Mapping[str, str]) -> WriterSettings:
@@ -65,6 +67,7 @@ def settings_of(given: Mapping[str, str]) -> WriterSettings:
         batch_bytes=options.integer("kafka.batch.size", at_least=1),
         sink_name=sink_name,
         batch_id=batch_id,
+        http=options.get("http", "").strip() or None,
     )
 
 

@@ -25,7 +25,7 @@ from penstock.client.discovery import NoHttpListener, http_addresses
 from penstock.client.errors import ClientError
 from penstock.spark.connections import connected
 from penstock.spark.errors import OptionError
-from penstock.spark.sink.commit import abort, commit, forget, not_committed, open_sink, staged_by
+from penstock.spark.sink.commit import SinkPlace, abort, commit, forget, not_committed, open_sink, staged_by
 from penstock.spark.sink.encoding import GATHERED_BYTES_MAX, SHARE_BYTES, encoded, gathered
 from penstock.spark.sink.routing import RowRouter
 from penstock.spark.sink.rows import RowLayout, layout_of, rows_of
@@ -65,13 +65,13 @@ def batch_writer(options: Mapping[str, str], schema: StructType, *, overwrite: b
     with connected(settings.options) as cluster:
         if settings.topic is not None:
             ensure_topic(cluster, settings.topic)
-        address = sink_address(cluster) if settings.exactly_once else None
-    if address is None:
+        place = sink_place(cluster, settings) if settings.exactly_once else None
+    if place is None:
         return BatchWriter(rows, None, None)
     if settings.sink_name is not None:
-        return BatchWriter(rows, address, open_sink(address, settings.sink_name))
-    opened = open_sink(address, f"batch-{uuid.uuid4().hex}", remember_ms=ONE_OFF_REMEMBER_MS)
-    return BatchWriter(rows, address, opened)
+        return BatchWriter(rows, place, open_sink(place, settings.sink_name))
+    opened = open_sink(place, f"batch-{uuid.uuid4().hex}", remember_ms=ONE_OFF_REMEMBER_MS)
+    return BatchWriter(rows, place, opened)
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> DataSourceStreamWriter:
@@ -143,10 +143,10 @@ class TaskWriter:
 class BatchWriter(DataSourceArrowWriter):
     """All of a DataFrame, or nothing."""
 
-    def __init__(self, rows: TaskWriter, address: str | None, opened: OpenedSink | None) -> None:
+    def __init__(self, rows: TaskWriter, place: SinkPlace | None, opened: OpenedSink | None) -> None:
         self._rows = rows
         self._settings = rows.settings
-        self._address = address
+        self._place = place
         self._opened = opened
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
@@ -158,24 +158,24 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, when every task is done."""
-        if self._address is None or self._opened is None:
+        if self._place is None or self._opened is None:
             return
         try:
-            commit(self._address, staged_by(messages))
+            commit(self._place, staged_by(messages))
         except ClientError as error:
             if self._settings.sink_name is not None:
                 raise
-            raise not_committed(self._address, self._opened.sink, self._batch_id, error) from error
+            raise not_committed(self._place, self._opened.sink, self._batch_id, error) from error
         if self._settings.sink_name is None:
-            forget(self._address, self._opened.sink)
+            forget(self._place, self._opened.sink)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """On the driver, when a task or the commit failed."""
         del messages
-        if self._address is None or self._opened is None:
+        if self._place is None or self._opened is None:
             return
-        if abort(self._address, self._opened.sink, self._batch_id) and self._settings.sink_name is None:
-            forget(self._address, self._opened.sink)
+        if abort(self._place, self._opened.sink, self._batch_id) and self._settings.sink_name is None:
+            forget(self._place, self._opened.sink)
 
     @property
     def _batch_id(self) -> int:
@@ -195,7 +195,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             if not self._settings.exactly_once:
                 return self._rows.produce(iterator, cluster)
             query_id, batch_id = _query_and_batch()
-            opened = open_sink(sink_address(cluster), self._settings.sink_name or query_id)
+            opened = open_sink(sink_place(cluster, self._settings), self._settings.sink_name or query_id)
             return self._rows.stage(iterator, cluster, opened, batch_id)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
@@ -203,7 +203,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         staged = staged_by(messages)
         if any(message.parts for message in staged):
             assert all(message.batch_id == batchId for message in staged), "all messages are of this batch"
-            commit(self._address(), staged)
+            commit(self._sink_place(), staged)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
         """On the driver, when a task or the commit failed.
@@ -211,17 +211,19 @@ class StreamWriter(DataSourceStreamArrowWriter):
         If no task finished, the query is not known here; what its tasks staged is invisible and deleted with the next commit.
         """
         for message in staged_by(messages)[:1]:
-            abort(self._address(), message.sink, batchId)
+            abort(self._sink_place(), message.sink, batchId)
 
-    def _address(self) -> str:
+    def _sink_place(self) -> SinkPlace:
         with connected(self._settings.options) as cluster:
-            return sink_address(cluster)
+            return sink_place(cluster, self._settings)
 
 
-def sink_address(cluster: Cluster) -> str:
-    """The address of the brokers for commits; OptionError, with an alternative, if they have none."""
+def sink_place(cluster: Cluster, settings: WriterSettings) -> SinkPlace:
+    """Where the brokers accept commits: at the option ``http``, else at what they say. OptionError, with an alternative, if they have none."""
+    if settings.http is not None:
+        return SinkPlace(settings.http, cluster.security)
     try:
-        return http_addresses(cluster)
+        return SinkPlace(http_addresses(cluster), cluster.security)
     except NoHttpListener as error:
         raise OptionError(
             f"{error}. With the option exactlyOnce=false, rows are produced directly, at least once, which every Kafka broker supports"

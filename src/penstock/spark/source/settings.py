@@ -6,12 +6,13 @@ refused with the reason.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from penstock.client.read_ahead import BYTES_MAX
 from penstock.spark.errors import LOG, OptionError
 from penstock.spark.options import SparkOptions
+from penstock.spark.security import USED as SECURITY
 from penstock.spark.source.bounds import Bound, BoundKind, check_batch, ending, starting
 from penstock.spark.source.selection import Selection, selection_of
 
@@ -39,8 +40,8 @@ USED: Final = frozenset(
         "kafka.isolation.level",
         "kafka.max.partition.fetch.bytes",
         "kafka.request.timeout.ms",
-        "kafka.security.protocol",
         "kafka.socket.connection.setup.timeout.ms",
+        *SECURITY,
     }
 )
 _ISOLATION_LEVELS: Final = {"read_committed": True, "read_uncommitted": False}
@@ -52,7 +53,8 @@ _STREAM_REFUSES: Final = ("endingOffsets", "endingOffsetsByTimestamp")
 class SourceSettings:
     """The options of a read. They go to tasks with the reader."""
 
-    options: SparkOptions
+    options: SparkOptions = field(repr=False)
+    """With the credentials, which tasks need to connect."""
     selection: Selection
     start: Bound
     end: Bound

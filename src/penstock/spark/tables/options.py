@@ -13,11 +13,12 @@ from penstock.client.discovery import http_addresses
 from penstock.spark.connections import cluster_for
 from penstock.spark.errors import OptionError
 from penstock.spark.options import SparkOptions
+from penstock.spark.security import security_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from penstock.client import Cluster, QueueAdmin
+    from penstock.client import ClientSecurity, Cluster, QueueAdmin
 
 _EVERYWHERE: Final = frozenset({"table", "bootstrap.servers", "http", "groupidprefix"})
 _SELECTIONS: Final = ("topic", "subscribe", "subscribepattern")
@@ -83,7 +84,12 @@ class TableOptions:
         """A client of the broker's HTTP API; NoHttpListener if it has none."""
         from penstock.client import QueueAdmin
 
-        return QueueAdmin(self.http())
+        return QueueAdmin(self.http(), security=self.security)
+
+    @property
+    def security(self) -> ClientSecurity:
+        """TLS and credentials."""
+        return security_of(self.given)
 
     def http(self) -> str:
         """The address of the HTTP API: from the option ``http``, else from the broker."""

@@ -136,7 +136,7 @@ def _stats(options: TableOptions, topics: Iterable[str]) -> dict[str, TopicStats
         address = options.http()
     except NoHttpListener:
         return found
-    with StatusClient(address) as client:
+    with StatusClient(address, security=options.security) as client:
         for topic in topics:
             try:
                 found[topic] = client.topic(topic)

@@ -39,6 +39,7 @@ from penstock.testing.simulation.loop import Process, SimulatedExecutor, Simulat
 from penstock.testing.simulation.network import SimulatedListener
 from penstock.testing.simulation.store import SimulatedEtcd, StoreClient
 from penstock.transport.listener import Accepting, Arrival, Door, Listener
+from penstock.transport.peer_tls import PLAIN
 from penstock.types import Flush
 
 DATA_DIR: Final = "/data"
@@ -89,6 +90,9 @@ class SeededEntropy:
 
     def uuid(self) -> UUID:
         return UUID(int=self._random.getrandbits(128), version=4)
+
+    def secret(self, count: int) -> bytes:
+        return self._random.randbytes(count)
 
 
 async def _accept(listener: Listener, door: Door) -> Accepting:
@@ -228,7 +232,7 @@ class Machine:
         shape, loop = self._shape, self._loop
         store = self._etcd.connect(process)
         report: Callable[[str], None] = lambda text: self._history.note("report", process, text)  # noqa: E731
-        record = await agree(store, self.clock, self._entropy, "simulated")
+        await agree(store, self.clock, self._entropy, "simulated")
         commit = GroupCommit(loop, Flush.SYNC, 2, self._executor)
         logs = LogManager(self.disk, DATA_DIR, self.clock, report)
         broker = Broker(
@@ -252,9 +256,9 @@ class Machine:
             broker,
             store,
             commit.turn,
-            secret=record.secret,
             directory=self._directory,
             listeners={"peer": self.peer, "kafka": self.kafka},
+            tls=PLAIN,
         )
         await node.start(Listener("peer", self.peer, _accept))
         kafka = KafkaGateway(broker, commit.turn, broker.settings.limits)

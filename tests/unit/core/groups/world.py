@@ -76,6 +76,10 @@ class CountingEntropy:
         self.count += 1
         return UUID(int=self.count)
 
+    def secret(self, count: int) -> bytes:
+        self.count += 1
+        return self.count.to_bytes(count, "big")
+
 
 class MemoryOffsetsLog(InternalTopic):
     """Appends are committed at once, or when the test says so."""

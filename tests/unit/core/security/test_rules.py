@@ -152,8 +152,8 @@ async def test_what_is_wrong_with_roles_is_refused() -> None:
         assert await refusal(node.rules.create_role("r", [member])) is Reason.INVALID_REQUEST
     too_many = [f"User:{n}" for n in range(ROLE_MEMBERS_MAX + 1)]
     assert await refusal(node.rules.create_role("r", too_many)) is Reason.POLICY_VIOLATION
-    assert await refusal(node.rules.alter_role("r", (), ())) is Reason.INVALID_REQUEST
-    assert await refusal(node.rules.delete_role("r")) is Reason.INVALID_REQUEST
+    assert await refusal(node.rules.alter_role("r", (), ())) is Reason.UNKNOWN_ROLE
+    assert await refusal(node.rules.delete_role("r")) is Reason.UNKNOWN_ROLE
     await node.rules.create_role("r", ["User:anna"])
     assert await node.rules.create_role("r", ["User:anna"]) == RoleDescription("r", ("User:anna",))
     assert await refusal(node.rules.create_role("r", ["User:bert"])) is Reason.INVALID_REQUEST

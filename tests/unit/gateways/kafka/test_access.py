@@ -110,7 +110,7 @@ from tests.support.kafka_wire import WireNode, batch, create, fetch, produce
 
 TOPIC, GROUP = "topic t", "group g"
 TOPIC_RESOURCE, BROKER_RESOURCE, GROUP_RESOURCE = 2, 4, 32
-ASKS_NOTHING = {ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CLUSTER}
+ASKS_NOTHING = {ApiKey.API_VERSIONS, ApiKey.DESCRIBE_CLUSTER, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 """Kafka answers these to everybody; operations on the cluster are left out for who may not describe it."""
 AUTHORIZATION_CODES = {29, 30, 31, 53, 65}
 

@@ -31,7 +31,9 @@ NAMED_OTHERWISE = {
     Reason.AUTHENTICATION_REQUIRED: "sasl_authentication_failed",
     Reason.AUTHENTICATION_FAILED: "sasl_authentication_failed",
     Reason.UNKNOWN_USER: "resource_not_found",
+    Reason.UNKNOWN_ROLE: "resource_not_found",
     Reason.USER_ALREADY_EXISTS: "duplicate_resource",
+    Reason.UNKNOWN_API_KEY: "resource_not_found",
 }
 
 

@@ -26,6 +26,9 @@ class Counting:
         self.last += 1
         return UUID(int=self.last)
 
+    def secret(self, count: int) -> bytes:
+        return bytes(count)
+
 
 def request(
     session_id: int, epoch: int, offsets: dict[int, int] | None = None, forget: list[int] | None = None

@@ -6,15 +6,17 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster.links import Identity, Link
+from penstock.core.cluster.shared_secret import SharedSecret
 from penstock.core.partitions.partition import Partition
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.peers import appends as appends_module
 from penstock.records.builder import build_batch
 from penstock.records.records import Record
+from penstock.transport.peer_tls import PLAIN
 from penstock.types import Acks, NodeId
 from penstock.wire.kafka.headers import RequestHeader, frame_request
 from penstock.wire.peers import AppendHead, AppendOnceHead, PeerApi, decode_answer, encode_peer_request
-from tests.support.cluster_nodes import Cluster, Running, until
+from tests.support.cluster_nodes import Cluster, Running, another_secret, until
 
 
 def batch(value: bytes) -> bytearray:
@@ -25,11 +27,11 @@ def head(running: Running, epoch: int = 0, acks: Acks = Acks.ALL) -> AppendHead:
     return AppendHead(running.broker.topics.require("t").topic_id.bytes, 0, epoch, acks)
 
 
-async def linked(cluster: Cluster, secret: bytes | None = None) -> Link:
+async def linked(cluster: Cluster, secret: SharedSecret | None = None) -> Link:
     """A link from node 2 to node 1."""
     caller = cluster.nodes[2]
     link = Link(NodeId(1), caller.cluster.nodes, caller.broker.entropy)
-    await link.connect(Identity(NodeId(2), caller.epoch, caller.cluster.secret if secret is None else secret))
+    await link.connect(Identity(NodeId(2), caller.epoch, secret or caller.cluster.secret, PLAIN))
     return link
 
 
@@ -69,7 +71,7 @@ async def test_who_has_not_proved_that_it_is_a_node_appends_nothing(tmp_path: Pa
 async def test_a_node_that_does_not_know_the_secret_is_refused(tmp_path: Path) -> None:
     async with two(tmp_path) as cluster:
         with pytest.raises(PenstockError) as refused:
-            await linked(cluster, b"another" * 5)
+            await linked(cluster, await another_secret())
         assert refused.value.reason is Reason.CLUSTER_AUTHORIZATION_FAILED
 
 

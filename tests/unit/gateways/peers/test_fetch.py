@@ -11,6 +11,7 @@ from penstock.core.cluster.follower import Follower
 from penstock.gateways.peers.fetch import FETCH_VERSION
 from penstock.limits import FETCH_WAIT_MS_MAX
 from penstock.log.log import Log
+from penstock.transport.peer_tls import PLAIN
 from penstock.types import NO_OFFSET, NodeId
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.fetch_generated import FetchRequest, FetchRequestPartition, FetchRequestTopic
@@ -37,7 +38,7 @@ class Asking:
         self.link = Link(NodeId(1), self._caller.cluster.nodes, self._caller.broker.entropy)
 
     async def __aenter__(self) -> "Asking":
-        await self.link.connect(Identity(NodeId(2), self._caller.epoch, self._caller.cluster.secret))
+        await self.link.connect(Identity(NodeId(2), self._caller.epoch, self._caller.cluster.secret, PLAIN))
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -10,6 +10,7 @@ import pytest
 from penstock.cluster.links import Identity, Link
 from penstock.gateways.peers import connection as connection_module
 from penstock.gateways.peers.gateway import STRANGERS_MAX
+from penstock.transport.peer_tls import PLAIN
 from penstock.types import NodeId
 from penstock.wire.kafka.apis import API, Api, ApiKey
 from penstock.wire.kafka.headers import RequestHeader, frame_request
@@ -42,7 +43,7 @@ async def linked(cluster: Cluster) -> Link:
     """A link from node 2 to node 1."""
     caller = cluster.nodes[2]
     link = Link(NodeId(1), caller.cluster.nodes, caller.broker.entropy)
-    await link.connect(Identity(NodeId(2), caller.epoch, caller.cluster.secret))
+    await link.connect(Identity(NodeId(2), caller.epoch, caller.cluster.secret, PLAIN))
     return link
 
 

@@ -165,7 +165,7 @@ def test_what_the_broker_has_is_its_own_to_say_where_days_overlap(plan, early, p
 def test_how_far_a_phase_is_is_read_as_its_source_says_it_whatever_the_topics_name(topic, source) -> None:
     phase = Phase(source, {0: 3, 1: 5}, {0: 10, 1: 9})
     wanted = ReplayRequest(topic, "again", None, None, None, None, None, True, True, True, "", "parquet")
-    sending = Sending(None, Replay(wanted, "run", "", "", "parquet", True, [phase]), phase, "", 100)
+    sending = Sending(None, Replay(wanted, "run", "", "", "parquet", True, [phase]), phase, {}, 100)
     reached = {"0": 7, "1": 9} if source == "lake" else {topic: {"0": 7, "1": 9}}
     for text, done in ((json.dumps(reached), 8), ("null", 0), (None, 0)):
         progress = SimpleNamespace(sources=[SimpleNamespace(endOffset=text)])

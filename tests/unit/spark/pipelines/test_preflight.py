@@ -50,7 +50,7 @@ def test_a_place_that_only_spark_knows_is_left_to_it(pipeline) -> None:
 
 def test_a_broker_that_does_not_answer_is_reported() -> None:
     with pytest.raises(CannotConnect, match=r"127\.0\.0\.1:1"):
-        check_broker("127.0.0.1:1")
+        check_broker({"kafka.bootstrap.servers": "127.0.0.1:1"})
 
 
 def test_topics_are_checked_without_making_any_and_made_when_asked(penstock_broker_factory) -> None:
@@ -61,17 +61,16 @@ def test_topics_are_checked_without_making_any_and_made_when_asked(penstock_brok
             return {topic.name for topic in Admin(cluster).topics() if not topic.internal}
 
     try:
-        check_broker(broker.bootstrap)
-        assert list(make_topics(broker.bootstrap, {"orders"})) == ["created topic orders with the broker's defaults"]
-        check_topics(broker.bootstrap, {"orders", "new"}, {"new"})
+        brokers = {"kafka.bootstrap.servers": broker.bootstrap}
+        check_broker(brokers)
+        assert list(make_topics(brokers, {"orders"})) == ["created topic orders with the broker's defaults"]
+        check_topics(brokers, {"orders", "new"}, {"new"})
         with pytest.raises(PipelineNotFoundError, match="Topic order does not exist; did you mean orders"):
-            check_topics(broker.bootstrap, {"order"}, {"new"})
+            check_topics(brokers, {"order"}, {"new"})
         with pytest.raises(BrokerRefused):
-            check_topics(broker.bootstrap, {"orders"}, {"no/such/name"})
+            check_topics(brokers, {"orders"}, {"no/such/name"})
         assert there() == {"orders"}
-        assert list(make_topics(broker.bootstrap, {"orders", "new"})) == [
-            "created topic new with the broker's defaults"
-        ]
+        assert list(make_topics(brokers, {"orders", "new"})) == ["created topic new with the broker's defaults"]
         assert there() == {"orders", "new"}
     finally:
         broker.stop()

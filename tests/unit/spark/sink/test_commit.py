@@ -3,10 +3,9 @@
 import pytest
 from pyspark.sql.datasource import WriterCommitMessage
 
-from penstock.address import parse_address
 from penstock.client.errors import CannotConnect, ClientError
 from penstock.operations.sinks import SinkPart
-from penstock.spark.sink.commit import commit, merged, not_committed, open_sink, staged_by
+from penstock.spark.sink.commit import SinkPlace, commit, merged, not_committed, open_sink, staged_by
 from penstock.spark.sink.staging import Staged
 from tests.unit.client.test_http import server
 from tests.unit.client.test_sinks import COMMITTED, LATE, answer, body_of
@@ -30,27 +29,27 @@ def test_a_task_that_failed_or_produced_by_itself_staged_nothing() -> None:
 def test_an_http_listener_that_cannot_be_reached_is_named_with_what_to_do(monkeypatch) -> None:
     monkeypatch.setattr("penstock.client.sinks.OPEN_TIMEOUT_MS", 0)
     with pytest.raises(CannotConnect, match=r"127\.0\.0\.1:1, .* start the broker with --http"):
-        open_sink(parse_address("127.0.0.1:1"), "s")
+        open_sink(SinkPlace("127.0.0.1:1"), "s")
 
 
 def test_a_commit_includes_the_id_of_the_staging_topic() -> None:
     done = Staged("s", 1, "another, of a task with nothing to write")
     with server(answer(COMMITTED)) as (address, requests):
-        commit(parse_address(address), [done, Staged("s", 1, LIFE, (SinkPart("t", 0, [(0, 0, 3)]),))][::-1])
+        commit(SinkPlace(address), [done, Staged("s", 1, LIFE, (SinkPart("t", 0, [(0, 0, 3)]),))][::-1])
     assert body_of(requests[0])["staging_id"] == LIFE
 
 
 def test_rows_that_were_staged_in_two_lives_are_not_committed() -> None:
     staged = [Staged("s", 1, life, (SinkPart("t", 0, [(0, 0, 3)]),)) for life in (LIFE, "other")]
     with server() as (address, requests), pytest.raises(ClientError, match="Run the batch again"):
-        commit(parse_address(address), staged)
+        commit(SinkPlace(address), staged)
     assert requests == []
 
 
 def test_the_reason_of_a_waiting_commit_is_logged_once(caplog) -> None:
     staged = [Staged("s", 1, LIFE, (SinkPart("t", 0, [(0, 0, 3)]),))]
     with server(LATE, LATE, answer(COMMITTED)) as (address, requests):
-        commit(parse_address(address), staged)
+        commit(SinkPlace(address), staged)
     assert len(requests) == 3
     assert [record.getMessage() for record in caplog.records] == [
         "batch 1 is staged and waits for its commit by the sink s: it goes on (DEADLINE_EXCEEDED)"
@@ -78,4 +77,4 @@ def test_the_reason_of_a_waiting_commit_is_logged_once(caplog) -> None:
 )
 def test_a_write_that_was_not_committed_says_whether_it_may_be_run_again(told, text) -> None:
     with server(told) as (address, _):
-        assert str(not_committed(address, "batch-1", 0, ClientError("the disk is full"))) == text
+        assert str(not_committed(SinkPlace(address), "batch-1", 0, ClientError("the disk is full"))) == text

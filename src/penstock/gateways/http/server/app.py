@@ -23,6 +23,7 @@ from penstock.gateways.http.server.logins import OPEN_PATHS, has_credential, wit
 from penstock.gateways.http.server.routing import CONNECTION, RawAnswer, refused
 from penstock.gateways.http.tarantoolmq import consumers, members, messages, tail, topics
 from penstock.gateways.http.v1 import (
+    access,
     cluster,
     consume,
     dead_letters,
@@ -33,6 +34,7 @@ from penstock.gateways.http.v1 import (
     quotas,
     sinks,
     status,
+    users,
 )
 from penstock.gateways.http.v1 import topics as v1_topics
 from penstock.limits import KIB
@@ -60,8 +62,10 @@ RESOURCES: Final = (
     dead_letters,
     groups,
     sinks,
+    access,
     cluster,
     quotas,
+    users,
     status,
 )
 """In the order in which they are documented."""

@@ -22,10 +22,11 @@ from uvicorn.server import ServerState
 
 from penstock.core.security.access import Caller
 from penstock.errors import PenstockError
+from penstock.gateways.connections import is_private
 from penstock.gateways.http.server.answers import Answer, rendered
 from penstock.gateways.http.server.browsers import authority_of
 from penstock.gateways.http.server.errors import Refusal, error_answer, failure_answer
-from penstock.gateways.http.server.lane import LaneCall
+from penstock.gateways.http.server.lane import HEAD_BYTES_MAX, LaneCall
 from penstock.gateways.http.server.logins import Login
 from penstock.gateways.http.server.routing import CONNECTION, HttpCall, bounded, refused, throttle, too_late
 from penstock.transport.handshakes import NO_NAME, TLS_ON_PLAIN, TLS_RECORD, Failure
@@ -99,12 +100,16 @@ class HttpConnection(HttpToolsProtocol):
         """Anonymous: the identity is that of each request."""
         self.certificate: str | None = None
         """The name that the rules make of the client's certificate, if it presented one."""
-        self.is_private = arrival.listener.is_private
+        self.is_private = False
         """Whether nobody can read the bytes on the way."""
         self._by_certificate: Login | None = None
         """Once a request was authenticated by it."""
-        self._identified: tuple[Login, Caller] | None = None
-        """The last login in the lane, and its caller."""
+        self._head = b""
+        """The last head in the lane: clients send the same one again and again."""
+        self._call: LaneCall | None = None
+        self._login: Login | None = None
+        self._identified: Caller = self.caller
+        """How that head is handled, and who sent it."""
         self._authenticated = not gateway.logins.is_required
         """Whether a request was authenticated, or none need be."""
         self._stranger_ms = gateway.broker.clock.monotonic_ms()
@@ -145,6 +150,7 @@ class HttpConnection(HttpToolsProtocol):
         """A client has connected."""
         super().connection_made(transport)
         self.arrival.on_crowded = transport.abort
+        self.is_private = is_private(transport)
         self.caller = self.gateway.caller(self.client[0] if self.client else "", self.listener.name)
         transport.set_write_buffer_limits(high=self.gateway.bounds.output_bytes_max)
         if self.listener.tls is not None:
@@ -244,7 +250,8 @@ class HttpConnection(HttpToolsProtocol):
     def _run(self, data: bytes) -> None:
         """Handle the complete requests, in order."""
         position, end = 0, len(data)
-        known, digest = self._known, self._digest
+        if self._login is not None and not self.gateway.logins.holds(self._login):
+            self._head = b""
         pipelined_max = self.gateway.bounds.pipelined_max
         while position < end and not self._closing:
             if (
@@ -268,17 +275,10 @@ class HttpConnection(HttpToolsProtocol):
                 return
             body_start = head_end + 4
             head = data[position:body_start]
-            key = head if digest is None else digest(head)
-            call = known.get(key, _UNKNOWN)
-            if call is _UNKNOWN:
-                call = self.gateway.lane.look_up(head, key, is_stranger=self._by_certificate is None)
-            caller: Caller | None = self.caller
-            if digest is not None and call is not None:
-                caller = self._caller_of(call)
-                if caller is None:
-                    # ASGI authenticates it, and the next one is looked up again.
-                    known.pop(key, None)
-            if call is None or caller is None:
+            if head != self._head:
+                self._recognise(head)
+            call = self._call
+            if call is None:
                 self._to_asgi(data[position:])
                 return
             if call.is_large and self._answers:
@@ -290,29 +290,44 @@ class HttpConnection(HttpToolsProtocol):
                 self._hold(data[position:], body_end - position)
                 return
             position = body_end
-            self._serve(call, caller, data[body_start:body_end])
+            self._serve(call, data[body_start:body_end])
 
-    def _caller_of(self, call: LaneCall) -> Caller | None:
-        """The caller of a request in the lane, if its login still holds here."""
+    def _recognise(self, head: bytes) -> None:
+        """Find out how requests with this head are handled, and who sends them."""
+        key = head if self._digest is None else self._digest(head)
+        call = self._known.get(key, _UNKNOWN)
+        if call is _UNKNOWN:
+            call = self.gateway.lane.look_up(head, key, is_stranger=self._by_certificate is None)
+        self._login, self._identified = None, self.caller
+        if call is not None and self._digest is not None:
+            self._login = self._login_of(call)
+            if self._login is None:
+                # ASGI authenticates it, and the next one is looked up again.
+                self._known.pop(key, None)
+                call = None
+            else:
+                self._identified = self.authenticated(self._login)
+        self._call = call
+        self._head = head if call is not None and len(head) <= HEAD_BYTES_MAX else b""
+
+    def _login_of(self, call: LaneCall) -> Login | None:
+        """The login of a head, if it still holds, and does on this connection."""
         login = call.login
         if login is None:
             login = self._by_certificate
         elif not self.is_private:
             return None
-        if login is None or not self.gateway.logins.holds(login):
-            return None
-        if self._identified is None or self._identified[0] is not login:
-            self._identified = login, self.authenticated(login)
-        return self._identified[1]
+        return login if login is not None and self.gateway.logins.holds(login) else None
 
     def authenticated(self, login: Login, *, by_certificate: bool = False) -> Caller:
         """The caller of a request of this connection with this login."""
         self._authenticated = True
+        self.arrival.known()
         if by_certificate:
             self._by_certificate = login
         return login.identity.on(self.caller)
 
-    def _serve(self, found: LaneCall, caller: Caller, body: bytes) -> None:
+    def _serve(self, found: LaneCall, body: bytes) -> None:
         gateway = self.gateway
         request_id = found.request_id or gateway.new_request_id()
         slot = _Slot(self, request_id, found, self.loop.time())
@@ -320,7 +335,9 @@ class HttpConnection(HttpToolsProtocol):
         self._promised_bytes += _ANSWER_BYTES_MIN + _ANSWER_RATIO * len(body)
         if found.is_large:
             self._promised_bytes += gateway.bounds.output_bytes_max
-        call = HttpCall(gateway, caller, found.path, found.params, found.query, found.headers, body, request_id)
+        call = HttpCall(
+            gateway, self._identified, found.path, found.params, found.query, found.headers, body, request_id
+        )
         try:
             found.hot(call, slot)
             slot.cancel = call.cancel

@@ -73,6 +73,8 @@ STATUSES: Final[Mapping[Reason, int]] = {
     Reason.UNKNOWN_SINK: 404,
     Reason.UNKNOWN_NODE: 404,
     Reason.UNKNOWN_USER: 404,
+    Reason.UNKNOWN_API_KEY: 404,
+    Reason.UNKNOWN_ROLE: 404,
     Reason.AUTHENTICATION_REQUIRED: 401,
     Reason.AUTHENTICATION_FAILED: 401,
     Reason.TOPIC_AUTHORIZATION_FAILED: 403,

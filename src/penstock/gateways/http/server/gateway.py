@@ -14,7 +14,6 @@ from starlette.routing import Route
 from penstock import limits
 from penstock.core.broker import Broker
 from penstock.core.security.access import ANONYMOUS, Caller
-from penstock.core.security.authenticator import Authenticator
 from penstock.core.security.identity import Identity
 from penstock.gateways.connections import SWEEP_MS
 from penstock.gateways.http.server.answers import encoder
@@ -108,19 +107,6 @@ class _Server(uvicorn.Server):
                 task.cancel("the gateway stops")
 
 
-class _Off:
-    is_required = False
-    version = 0
-
-    def __init__(self) -> None:
-        self.on_changed: list[Callable[[], None]] = []
-
-
-def _authenticator(broker: Broker) -> Authenticator:
-    found: Authenticator = getattr(broker, "authenticator", None) or _Off()  # type: ignore[assignment]
-    return found
-
-
 async def _is_met(condition: Callable[[], bool]) -> bool:
     """Whether the condition is true in time."""
     for _ in range(round(_STOP_GRACE_SECONDS / _STOP_POLL_SECONDS)):
@@ -154,7 +140,7 @@ class HttpGateway:
         """Set when the application is built."""
         self.streams: Final[dict[Callable[[], None], Identity]] = {}
         """What ends each open stream, and whose it is: called when the gateway stops, or the identity is no longer current."""
-        self.logins: Final = Logins(_authenticator(broker), broker.clock, broker.entropy.uuid().bytes)
+        self.logins: Final = Logins(broker.authenticator, broker.clock, broker.entropy.secret(32))
         self.logins.on_changed.append(self._end_streams)
         self.guard = BrowserGuard(KnownHosts())
         self.lane: Final = LaneTable(self)
@@ -249,7 +235,7 @@ class HttpGateway:
     @functools.cached_property
     def openapi(self) -> bytes:
         """The OpenAPI document."""
-        return encoder.encode(document(self.routes))
+        return encoder.encode(document(self.routes, secured=self.logins.is_required))
 
     @functools.cached_property
     def metrics(self) -> "MetricsText":

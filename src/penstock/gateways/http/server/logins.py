@@ -7,32 +7,33 @@ one. The authenticator remembers credentials that it has checked, so only the fi
 Whether the process runs and is ready may be asked without a credential; the answer is one word.
 """
 
-import binascii
-import re
-from base64 import b64decode
 from collections.abc import Callable
 from hashlib import blake2b
 from typing import Final, NamedTuple, Protocol
 
 from penstock.core.security.authenticator import Authenticator
-from penstock.core.security.identity import NOBODY, Bearer, Certificate, Credential, Identity, Password, Secret
+from penstock.core.security.identity import NOBODY, Certificate, Credential, Identity
 from penstock.errors import PenstockError, Reason
+from penstock.gateways.authorization import NAME as AUTHORIZATION
+from penstock.gateways.authorization import credential_in
 from penstock.gateways.http.server.answers import RawHeaders
 from penstock.ports import Clock
 
-AUTHORIZATION: Final = b"authorization"
 OPEN_PATHS: Final = frozenset({"/livez", "/readyz"})
 """May be asked by everyone: load balancers and service managers have no credentials."""
 
-_TOKEN: Final = re.compile(rb"[A-Za-z0-9._~+/-]+=*")
+REMEMBERED_MS: Final = 60_000
+"""How long the lane uses a login before the authenticator is asked again: a key of a provider that was withdrawn counts no longer."""
+
 _DIGEST_BYTES: Final = 32
 
 
 class Login(NamedTuple):
-    """An identity, and the version of the users in which it was current."""
+    """An identity, the version of the users in which it was current, and how long it is remembered."""
 
     identity: Identity
     version: int
+    until_ms: int
 
 
 class Client(Protocol):
@@ -74,12 +75,16 @@ class Logins:
             return None
         if credential is None:
             return None
+        version = self._authenticator.version
         identity = self._authenticator.remembered(credential, is_private=True)
-        return None if identity is None else Login(identity, self._authenticator.version)
+        return None if identity is None else self._login(identity, version)
+
+    def _login(self, identity: Identity, version: int) -> Login:
+        return Login(identity, version, self._clock.monotonic_ms() + REMEMBERED_MS)
 
     def holds(self, login: Login) -> bool:
         """Whether the identity is still current. False as well if any user has changed: it must be looked up again."""
-        if login.version != self._authenticator.version:
+        if login.version != self._authenticator.version or self._clock.monotonic_ms() >= login.until_ms:
             return False
         expires_ms = login.identity.expires_ms
         return expires_ms is None or self._clock.now_ms() < expires_ms
@@ -100,7 +105,7 @@ class Logins:
             credential = Certificate(client.certificate)
         version = self._authenticator.version
         identity = await self._authenticator.authenticate(credential, client.host, is_private=client.is_private)
-        return Login(identity, version)
+        return self._login(identity, version)
 
 
 def has_credential(headers: RawHeaders, client: Client) -> bool:
@@ -115,26 +120,4 @@ def without_credential(headers: RawHeaders) -> RawHeaders:
 
 def credential_of(headers: RawHeaders) -> Credential | None:
     """The credential in a head, or None without one. AUTHENTICATION_FAILED if it cannot be read."""
-    given = [value for name, value in headers if name == AUTHORIZATION]
-    if not given:
-        return None
-    scheme, _, rest = given[0].strip().partition(b" ")
-    rest = rest.strip()
-    if len(given) == 1 and scheme.lower() == b"bearer" and _TOKEN.fullmatch(rest):
-        return Bearer(Secret(rest))
-    if len(given) == 1 and scheme.lower() == b"basic":
-        found = _password(rest)
-        if found is not None:
-            return found
-    raise PenstockError(
-        Reason.AUTHENTICATION_FAILED,
-        "The Authorization header cannot be read; send Basic with a user and a password, or Bearer with an API key or token",
-    )
-
-
-def _password(encoded: bytes) -> Password | None:
-    try:
-        user, colon, password = b64decode(encoded, validate=True).partition(b":")
-        return Password(user.decode(), Secret(password)) if colon else None
-    except (binascii.Error, UnicodeDecodeError):
-        return None
+    return credential_in([value for name, value in headers if name == AUTHORIZATION])

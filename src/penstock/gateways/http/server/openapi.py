@@ -21,6 +21,14 @@ Schema = dict[str, Any]
 _DESCRIPTION: Final = "Topics, messages, consumer groups and work queues. Topics, groups and offsets are shared with the Kafka protocol. Every response has an X-Request-Id: the one from the request, or a generated one."
 _REF: Final = "#/components/schemas/{name}"
 _JSON: Final = "application/json"
+_SECURITY_SCHEMES: Final[Schema] = {
+    "basic": {
+        "type": "http",
+        "scheme": "basic",
+        "description": "A user and a password, or the id and text of an API key",
+    },
+    "bearer": {"type": "http", "scheme": "bearer", "description": "An API key or a token (JWT)"},
+}
 
 
 class Error(Struct, frozen=True):
@@ -36,8 +44,8 @@ class CodedError(Struct, frozen=True):
     message: str
 
 
-def document(routes: Iterable[Route]) -> Schema:
-    """The whole document."""
+def document(routes: Iterable[Route], *, secured: bool = False) -> Schema:
+    """The whole document. ``secured``: clients must authenticate."""
     described = [known for known in routes if isinstance(known, ApiRoute)]
     models = _Models()
     for known in described:
@@ -48,12 +56,18 @@ def document(routes: Iterable[Route]) -> Schema:
         item = paths.setdefault(known.path_format, {})
         item[known.method.lower()] = _operation(known, models)
     tags = list(dict.fromkeys(known.tag for known in described))
+    components: Schema = {"schemas": schemas}
+    security: Schema = {}
+    if secured:
+        components["securitySchemes"] = _SECURITY_SCHEMES
+        security["security"] = [{name: []} for name in _SECURITY_SCHEMES]
     return {
         "openapi": "3.1.0",
         "info": {"title": "Penstock", "version": __version__, "description": _DESCRIPTION},
         "tags": [{"name": tag} for tag in tags],
         "paths": paths,
-        "components": {"schemas": schemas},
+        "components": components,
+        **security,
     }
 
 

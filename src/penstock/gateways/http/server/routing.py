@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 QUERY_FIELDS_MAX: Final = 100
 CONNECTION: Final = "penstock.connection"
-"""The connection of a request, in the state of its scope."""
+"""The connection of a request, in its scope."""
 _LARGE_ANSWER_BYTES: Final = 64 * KIB
 
 

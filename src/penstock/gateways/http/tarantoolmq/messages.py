@@ -53,6 +53,7 @@ from penstock.gateways.http.tarantoolmq.models import (
 from penstock.gateways.http.tarantoolmq.ndjson import publish_lines
 from penstock.gateways.http.tarantoolmq.topics import TOPIC_NOT_FOUND, find_topic, translated_errors
 from penstock.limits import MIB
+from penstock.operations.operation import Action
 from penstock.operations.records import ReadRecords
 from penstock.operations.topics import DescribePartition
 from penstock.types import Acks
@@ -89,7 +90,7 @@ async def _publish(call: HttpCall) -> Answer | Response:
     assert call.request is not None
     content_type = (call.header(b"content-type") or b"").partition(b";")[0].strip().lower()
     if content_type == NDJSON:
-        find_topic(call, call.params["topic"])
+        find_topic(call, call.params["topic"], Action.WRITE)
         return publish_lines(call, publish_each)
     # The call may be repeated, with its body already read.
     call.body = call.body or await read_body(call.gateway, call.request)
@@ -209,7 +210,7 @@ def publish_each(
     call: HttpCall, topic: str, messages: list[MessageRequest | NotPublished], acks: Acks, done: BatchDone
 ) -> None:
     """Publish the valid messages; ``done`` gets one result for each message. PenstockError or Refusal if all are refused."""
-    find_topic(call, topic)
+    find_topic(call, topic, Action.WRITE)
     nothing = NotPublished("")
     results: list[Published | NotPublished] = [nothing] * len(messages)
     batch = _Batch(results, done)

@@ -16,6 +16,7 @@ from msgspec import Meta
 from starlette.responses import Response
 from starlette.types import Send
 
+from penstock.core.operations.open_streams import KeptRight
 from penstock.core.partitions.reading import Tail
 from penstock.core.partitions.replica import Replica
 from penstock.core.publish import record_id
@@ -29,6 +30,7 @@ from penstock.gateways.http.tarantoolmq.models import PARTITION_NOT_FOUND, Messa
 from penstock.gateways.http.tarantoolmq.topics import find_topic, translated_errors
 from penstock.gateways.pacing import pace
 from penstock.limits import KIB
+from penstock.operations.operation import Action
 from penstock.operations.records import FollowTopic
 from penstock.operations.topics import DescribePartition
 from penstock.records.records import Record
@@ -67,7 +69,7 @@ async def _tail(call: HttpCall) -> Answer | Response:
     name = call.params["topic"]
     with translated_errors(call, name):
         await call.do(FollowTopic(name))
-    topic = find_topic(call, name)
+    topic = find_topic(call, name, Action.READ)
     positions = await _positions(call, topic)
     if call.is_head:
         return Answer(200, b"", EVENTS)
@@ -150,6 +152,7 @@ class _Events(StreamedAnswer):
         self._more = asyncio.Event()
         self._ended = False
         self._tail = Tail(positions, self._more.set)
+        self._right = KeptRight(self._broker, FollowTopic(topic.name), call.caller)
 
     def _greeting(self) -> bytes:
         """A comment, and an id without an event: a client that is disconnected before the first message resumes from here."""
@@ -197,6 +200,7 @@ class _Events(StreamedAnswer):
                     for index in self._next_offsets:
                         # What is copied to this node only for this reader is still being read.
                         self._broker.observe(self._topic.name, index)
+                self._right.check()
                 taken = self._take()
             except PenstockError as error:
                 # Every further read would fail, too.

@@ -7,6 +7,8 @@ from uuid import UUID, uuid5
 
 from msgspec import Meta, Struct
 
+from penstock.core.security.access import AccessDenied
+from penstock.core.security.lanes import authorise_lane
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.server.answers import Answer, json_answer
@@ -14,6 +16,7 @@ from penstock.gateways.http.server.errors import Refusal, UnknownTopic
 from penstock.gateways.http.server.routing import ApiCalls, CallDoc, HttpCall, body_of, required
 from penstock.gateways.http.tarantoolmq.models import PARTITION_NOT_FOUND
 from penstock.limits import PARTITIONS_PER_TOPIC_MAX, TOPIC_NAME_CHARS_MAX
+from penstock.operations.operation import Action
 from penstock.operations.topics import CreateTopic, DeleteTopic, DescribeTopic, ListTopics, TopicDescription
 
 TOPIC_NOT_FOUND: Final = "Topic not found"
@@ -87,10 +90,11 @@ class Deleted(Struct, frozen=True):
 CALLS: Final = ApiCalls("Topics")
 
 
-def find_topic(call: HttpCall, name: str) -> Topic:
-    """The topic in a path; 404 if it does not exist."""
+def find_topic(call: HttpCall, name: str, action: Action) -> Topic:
+    """The topic in a path; 404 if it does not exist, which only those may know that have the right to the action."""
     topic = call.gateway.broker.topics.get(name)
     if topic is None:
+        authorise_lane(call.gateway.broker, call.caller, action, name)
         raise UnknownTopic(name, TOPIC_NOT_FOUND)
     return topic
 
@@ -201,6 +205,8 @@ async def _delete(call: HttpCall) -> Answer:
     try:
         with translated_errors(call, name):
             await call.do(DeleteTopic(name))
+    except AccessDenied:
+        raise
     except PenstockError:
         # Another client deleted it just before.
         if name not in call.gateway.broker.topics:

@@ -7,7 +7,15 @@ from penstock.gateways.http.server.answers import Answer, json_answer
 from penstock.gateways.http.server.routing import ApiCalls, CallDoc, HttpCall
 from penstock.gateways.http.v1.models import NoFields
 from penstock.gateways.http.v1.requests import read
-from penstock.operations.cluster import ClusterDescription, DescribeCluster, DrainNode, NodeDrain, UndrainNode
+from penstock.operations.cluster import (
+    ClusterDescription,
+    DescribeCluster,
+    DrainNode,
+    NodeDrain,
+    RotateClusterSecret,
+    SecretRotation,
+    UndrainNode,
+)
 
 CALLS: Final = ApiCalls("v1: cluster")
 
@@ -43,6 +51,19 @@ async def _drain(call: HttpCall) -> Answer:
 )
 async def _undrain(call: HttpCall) -> Answer:
     return json_answer(await call.do(UndrainNode(_node_id(call))))
+
+
+@CALLS.post(
+    "/v1/cluster/secret/rotate",
+    CallDoc(
+        "Rotate the secret with which nodes authenticate to each other; the one before it remains valid until the next rotation",
+        {200: SecretRotation},
+        errors=(400,),
+    ),
+)
+async def _rotate_secret(call: HttpCall) -> Answer:
+    read(NoFields, call.query, b"")
+    return json_answer(await call.do(RotateClusterSecret()))
 
 
 def _node_id(call: HttpCall) -> int:

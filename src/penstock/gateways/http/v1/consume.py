@@ -23,6 +23,7 @@ from penstock.gateways.http.v1.models import ConsumedRecord, ConsumeRequest
 from penstock.gateways.http.v1.records import consumed
 from penstock.gateways.http.v1.requests import names_of, parameters_of, read, require_topic
 from penstock.limits import KIB
+from penstock.operations.operation import Action
 from penstock.operations.queues import Consume, Delivery
 from penstock.types import Gateway
 
@@ -179,7 +180,7 @@ def _finished(begun: Coroutine[Any, None, None], waits_for: object) -> Generator
 async def _consume(call: HttpCall) -> Answer | Response:
     request = read(ConsumeRequest, call.query, call.body)
     names = names_of(request)
-    require_topic(call, names.topic)
+    require_topic(call, names.topic, Action.READ)
     lease_ms = lease_ms_of(call, request.lease_ms)
     if call.is_head:
         return Answer(200, b"", NDJSON)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from starlette.requests import ClientDisconnect
 
+from penstock.core.security.lanes import authorise_lane
 from penstock.errors import PenstockError
 from penstock.gateways.http.server.answers import NO_CONTENT, Answer, json_answer
 from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Done, HttpCall, refused
@@ -28,6 +29,7 @@ from penstock.gateways.http.v1.models import (
 )
 from penstock.gateways.http.v1.records import consumed
 from penstock.gateways.http.v1.requests import Names, names_of, parameters_of, read, refuse, require_topic
+from penstock.operations.operation import Action
 from penstock.operations.queues import Ack, AckUpTo, Delivery, Extend, Lease, Nack
 
 CALLS: Final = ApiCalls("v1: queues")
@@ -125,7 +127,7 @@ def lease(call: HttpCall, done: Done) -> None:
     """POST /v1/lease."""
     request = read(LeaseRequest, call.query, call.body)
     names = names_of(request)
-    require_topic(call, names.topic)
+    require_topic(call, names.topic, Action.READ)
     if not 1 <= request.max_records <= LEASE_RECORDS_MAX:
         raise refuse(f"max_records must be from 1 to {LEASE_RECORDS_MAX}")
     if request.wait_ms > WAIT_MS_MAX:
@@ -173,7 +175,8 @@ def _records_of(call: HttpCall, request: RecordRequest) -> tuple[Names, int, lis
     else:
         assert offset is not None
         offsets = [offset]
-    if partition >= require_topic(call, names.topic).partition_count:
+    if partition >= require_topic(call, names.topic, Action.READ).partition_count:
+        authorise_lane(call.gateway.broker, call.caller, Action.READ, names.topic)
         raise refuse("partition out of range")
     return names, partition, offsets
 

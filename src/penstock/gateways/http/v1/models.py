@@ -156,6 +156,9 @@ class WhyRequest(StrictRequest, frozen=True):
     group: Annotated[str, Meta(description="the consumer group")] = ""
     partition: Annotated[Count, Meta(description="the record's partition")] | None = None
     offset: Annotated[Count, Meta(description="the record's offset")] | None = None
+    principal: (
+        Annotated[str, Meta(description="whether this principal lacks the rights, for example User:anna")] | None
+    ) = None
 
 
 class PeekRequest(StrictRequest, frozen=True):

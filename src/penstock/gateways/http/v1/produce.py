@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from penstock.core.publish import NewRecord, Placed, Results
 from penstock.core.queues.envelope import NO_ENVELOPE, write_envelope
+from penstock.core.security.lanes import authorise_lane
 from penstock.errors import BacklogFull, PenstockError, Reason
 from penstock.gateways.http.server.answers import Answer, json_answer
 from penstock.gateways.http.server.errors import Refusal
@@ -17,6 +18,7 @@ from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Done, HttpC
 from penstock.gateways.http.v1.models import ErrorAnswer, Produced, ProduceRequest
 from penstock.gateways.http.v1.records import bytes_of, envelope_in
 from penstock.gateways.http.v1.requests import PRODUCE_PARAMETERS, read, refuse, require_topic
+from penstock.operations.operation import Action
 from penstock.operations.records import PublishedOnce, PublishOnce
 from penstock.types import Acks
 
@@ -47,7 +49,7 @@ def produce(call: HttpCall, done: Done) -> None:
     if not topic or not request.value:
         raise refuse("topic and value are required")
     broker = call.gateway.broker
-    found = require_topic(call, topic)
+    found = require_topic(call, topic, Action.WRITE)
     value = bytes_of("value", request.value, request.encoding)
     key = None if request.key is None else bytes_of("key", request.key, request.key_encoding)
     envelope = NO_ENVELOPE
@@ -57,6 +59,7 @@ def produce(call: HttpCall, done: Done) -> None:
         if envelope.deadline_ms is not None and envelope.deadline_ms <= now_ms:
             raise PenstockError(Reason.DEADLINE_EXCEEDED, "message deadline exceeded")
         if envelope.partition_override is not None and not 0 <= envelope.partition_override < found.partition_count:
+            authorise_lane(broker, call.caller, Action.WRITE, topic)
             raise refuse("partition_override out of range")
     headers = () if envelope is NO_ENVELOPE else write_envelope(envelope)
     record = NewRecord(key, value, headers, envelope.partition_override)
@@ -79,6 +82,7 @@ def produce(call: HttpCall, done: Done) -> None:
         done(_answer(call, topic, results[0]))
 
     if broker.backlog.is_on:
+        authorise_lane(broker, call.caller, Action.WRITE, topic)
         record = record._replace(partition=broker.publisher.choose_partition(found, record))
         assert record.partition is not None
         try:

@@ -164,7 +164,7 @@ async def _why(call: HttpCall) -> Answer:
     partition, offset = request.partition, request.offset
     if not topic or not group or partition is None or offset is None:
         raise refuse("topic, group, partition and offset are required")
-    why = await call.do(ExplainRecord(topic, partition, offset, group))
+    why = await call.do(ExplainRecord(topic, partition, offset, group, request.principal))
     return json_answer(
         WhyAnswer(
             record_id(topic, partition, offset),

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from penstock.core.security.lanes import authorise_lane
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.server.errors import UnknownTopicError
@@ -33,6 +34,7 @@ from penstock.gateways.http.v1.models import (
     StrictRequest,
     WorkerRequest,
 )
+from penstock.operations.operation import Action
 
 R = TypeVar("R", bound=StrictRequest)
 
@@ -297,9 +299,13 @@ def names_of(request: WorkerRequest) -> Names:
     return Names(topic, group, owner)
 
 
-def require_topic(call: HttpCall, name: str) -> Topic:
-    """A topic; the refusal of this API if it does not exist."""
+def require_topic(call: HttpCall, name: str, action: Action) -> Topic:
+    """A topic; the refusal of this API if it does not exist, which only those may know that have the right to the action.
+
+    Whether the caller may do anything to a topic that exists, the operation checks.
+    """
     topic = call.gateway.broker.topics.get(name)
     if topic is None:
+        authorise_lane(call.gateway.broker, call.caller, action, name)
         raise UnknownTopicError(name, NO_SUCH_TOPIC)
     return topic

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Final
 
+from penstock.spark.connections import new_cluster
 from penstock.spark.lake.formats import LakeError, LakeFormat
 from penstock.spark.pipelines.builtin import Arguments, Builtin, WrongArgument, argument, option, understood
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
-from penstock.spark.pipelines.preflight import check_topics
+from penstock.spark.pipelines.preflight import CLIENT_ID, check_topics
 from penstock.spark.pipelines.values import duration_ms
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def run(arguments: ArchiveArguments, context: Execution) -> None:
         context.read_stream(source)
         .writeStream.format("penstock-lake")
         .options(**options)
-        .option("kafka.bootstrap.servers", context.bootstrap)
+        .options(**context.brokers)
         .option("archive.group", group)
     )
     context.follow([context.start(writer)])
@@ -82,14 +83,13 @@ def run(arguments: ArchiveArguments, context: Execution) -> None:
 
 def _prepare(arguments: ArchiveArguments, context: Execution, options: dict[str, str], group: str) -> Start:
     """Prepare the lake, the group and the tier, before Spark starts."""
-    from penstock.client import Cluster
     from penstock.spark.lake import archiving
     from penstock.spark.lake.datasource import lake_of
     from penstock.spark.options import SparkOptions
 
     lake = lake_of(SparkOptions(options))
-    with Cluster(context.bootstrap, client_id="penstock-pipeline") as cluster:
-        check_topics(context.bootstrap, set(arguments.topics), set())
+    with new_cluster(context.brokers, CLIENT_ID) as cluster:
+        check_topics(context.brokers, set(arguments.topics), set())
         archiving.check_tier(cluster, lake, arguments.topics, group, sets_tier=arguments.tier)
         archiving.check_checkpoint(lake, context.checkpoint)
         starting = archiving.prepare(cluster, lake, arguments.topics, group)

@@ -30,7 +30,7 @@ def letters(
     Others, such as values, are not read: Spark does not omit columns of a source by itself.
     """
     if context.reaches_broker:
-        check_broker(context.bootstrap)
+        check_broker(context.brokers)
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql.types import StructType
 
@@ -41,7 +41,7 @@ def letters(
     wanted = {*columns, *mentioned(where, every.names)} | ({"state"} if state is not None else set())
     schema = StructType([field for field in every.fields if field.name in wanted])
     reader = context.spark().read.format("penstock").schema(schema)
-    reader = reader.option("table", DeadLettersTable.name).option("kafka.bootstrap.servers", context.bootstrap)
+    reader = reader.option("table", DeadLettersTable.name).options(**context.brokers)
     if topics:
         reader = reader.option("topic", ",".join(topics))
     if http:

@@ -12,9 +12,13 @@ from dataclasses import dataclass, field
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Annotated, Final
 
+from penstock.spark.connections import new_cluster
+from penstock.spark.options import SparkOptions
 from penstock.spark.pipelines.builtin import Arguments, Builtin, WrongArgument, option
 from penstock.spark.pipelines.builtin.dead_letters import letters, moment
 from penstock.spark.pipelines.errors import PipelineError, PipelineUsageError
+from penstock.spark.pipelines.preflight import CLIENT_ID
+from penstock.spark.security import security_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -91,7 +95,7 @@ def run(arguments: RedriveArguments, context: Execution) -> None:
     check(arguments)
     from penstock.client import QueueAdmin
 
-    with QueueAdmin(_http(arguments, context)) as admin:
+    with QueueAdmin(_http(arguments, context), security=security_of(SparkOptions(context.brokers))) as admin:
         outcomes = _with_dead_letters(admin, arguments.topic, context)
         if not outcomes:
             context.emit([], _TABLE, nothing="nothing was redriven")
@@ -126,10 +130,9 @@ def check(arguments: RedriveArguments) -> None:
 def _http(arguments: RedriveArguments, context: Execution) -> str:
     if arguments.http:
         return arguments.http
-    from penstock.client import Cluster
     from penstock.client.discovery import NoHttpListener, http_addresses
 
-    with Cluster(context.bootstrap) as cluster:
+    with new_cluster(context.brokers, CLIENT_ID) as cluster:
         try:
             return http_addresses(cluster)
         except NoHttpListener as error:

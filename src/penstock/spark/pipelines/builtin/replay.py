@@ -60,7 +60,7 @@ def run(arguments: ReplayArguments, context: Execution) -> None:
     from penstock.spark.lake import replaying
 
     try:
-        replay = replaying.begin(wanted, context.bootstrap, context.checkpoint, context.note)
+        replay = replaying.begin(wanted, context.brokers, context.checkpoint, context.note)
     except LakeError as error:
         raise PipelineError(str(error)) from error
     if replay.total:
@@ -131,7 +131,7 @@ def _send(arguments: ReplayArguments, context: Execution, replay: Replay) -> Non
     progress = context.progress(f"replaying {arguments.topic}", replay.total)
     batch_offsets = arguments.rate or BATCH_OFFSETS
     for phase in replay.phases:
-        sending = Sending(context.spark(), replay, phase, context.bootstrap, batch_offsets)
+        sending = Sending(context.spark(), replay, phase, context.brokers, batch_offsets)
         query = sending.start(every_ms=1_000 if arguments.rate else 0)
         try:
             for sent in sending.follow(query):

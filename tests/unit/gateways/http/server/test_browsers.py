@@ -5,8 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.address import Address
+from penstock.core.security.access import Caller
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.server.answers import RawHeaders
 from penstock.gateways.http.server.browsers import BrowserGuard, KnownHosts, authority_of
@@ -276,16 +279,37 @@ async def test_programs_are_served_as_before(tmp_path: Path) -> None:
             await raw.close()
 
 
-async def test_a_client_cannot_choose_its_address(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fast_lane", [True, False])
+async def test_a_client_cannot_choose_its_address(tmp_path: Path, *, fast_lane: bool) -> None:
     """uvicorn believes X-Forwarded-For from loopback, unless it is told not to."""
-    async with HttpNode(tmp_path) as node:
+    async with HttpNode(tmp_path, HttpBounds(fast_lane=fast_lane)) as node:
+        await node.create("orders", 1)
         seen: list[str] = []
-        ask = node.http.caller
+        publish = node.broker.publisher.publish
 
-        def caller(host: str, listener: str) -> Any:
-            seen.append(host)
-            return ask(host, listener)
+        def recorded(caller: Caller, *rest: Any) -> None:
+            seen.append(caller.client)
+            publish(caller, *rest)
 
-        node.http.caller = caller  # type: ignore[method-assign]
-        await node.client.get("/topics", headers={"X-Forwarded-For": "9.9.9.9"})
-        assert seen[-1] == "127.0.0.1"
+        node.broker.publisher.publish = recorded  # type: ignore[method-assign]
+        raw = await node.connect()
+        assert status_of(await raw.ask(post(MESSAGES, b'{"value":"x"}', "X-Forwarded-For: 9.9.9.9"))) == 200
+        assert seen == ["127.0.0.1"]
+
+
+NAMES = st.sampled_from([b"host", b"origin", b"sec-fetch-site", b"sec-fetch-mode", b"sec-fetch-dest"])
+VALUES = st.binary(max_size=30) | st.sampled_from(
+    [b"localhost", b"[::1]", b"http://localhost", b"same-origin", b"cross-site", b"navigate", b"document"]
+)
+
+
+@given(st.lists(st.tuples(NAMES, VALUES), max_size=6), st.sampled_from(["/docs", "/topics"]))
+def test_whatever_the_headers_have_only_the_broker_and_programs_are_served(sent: RawHeaders, path: str) -> None:
+    refusal = BrowserGuard(hosts()).refusal("GET", path, sent)
+    if refusal is not None:
+        assert refusal.status in (403, 421)
+        return
+    texts = {name: {value.decode("latin-1").strip().lower() for key, value in sent if key == name} for name, _ in sent}
+    assert all(host in hosts() for host in texts.get(b"host", ()))
+    assert texts.get(b"sec-fetch-site", set()) <= {"same-origin", "none"} or path == "/docs"
+    assert all(origin.endswith("://localhost") or "[::1]" in origin for origin in texts.get(b"origin", ()))

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.core.security.access import Principal
 from penstock.core.security.identity import NOBODY, Bearer, Certificate, Credential, Identity, Password
@@ -18,7 +20,7 @@ from penstock.gateways.http.server import lane
 from penstock.gateways.http.server.answers import RawHeaders
 from penstock.gateways.http.server.connection import HttpConnection
 from penstock.gateways.http.server.gateway import HttpBounds
-from penstock.gateways.http.server.logins import credential_of, without_credential
+from penstock.gateways.http.server.logins import REMEMBERED_MS, credential_of, without_credential
 from tests.support.http_node import HttpNode, RawHttp, becomes, body_of, post, request, status_of
 
 MESSAGES = "/topics/orders/messages"
@@ -86,9 +88,12 @@ class Users:
         self.gone.add(Principal(f"User:{user}"))
         self.change()
 
+    def forget(self) -> None:
+        self._remembered.clear()
+
     def change(self) -> None:
         self.version += 1
-        self._remembered.clear()
+        self.forget()
         for hook in self.on_changed:
             hook()
 
@@ -335,6 +340,19 @@ async def test_another_change_of_users_takes_a_credential_out_of_the_lane_for_on
     assert node.through_asgi == before + 1
 
 
+async def test_the_authenticator_is_asked_again_after_a_minute(node: SecuredNode) -> None:
+    node.users.tokens["tok"] = Identity(Principal("User:carl"), (), "token")
+    raw = await node.connect()
+    sent = post(MESSAGES, RECORD, "Authorization: Bearer tok")
+    for _ in range(2):
+        assert status_of(await raw.ask(sent)) == 200
+    node.users.forget()
+    del node.users.tokens["tok"]
+    assert status_of(await raw.ask(sent)) == 200
+    node.clock.advance(REMEMBERED_MS)
+    assert status_of(await raw.ask(sent)) == 401
+
+
 async def test_an_expired_token_is_refused_in_the_lane_too(node: SecuredNode) -> None:
     now_ms = node.clock.now_ms()
     node.users.now_ms = now_ms
@@ -413,6 +431,13 @@ async def test_heads_with_long_tokens_are_remembered_within_bounds(
         for _ in range(2):
             assert status_of(await raw.ask(post(MESSAGES, RECORD, f"Authorization: Bearer {token}"))) == 200
         assert 1 <= len(node.http.lane.known) <= 2
+
+
+async def test_the_document_says_how_to_authenticate(node: SecuredNode) -> None:
+    document = (await node.client.get("/openapi.json", headers=headers(ANNA))).json()
+    assert document["security"] == [{"basic": []}, {"bearer": []}]
+    schemes = document["components"]["securitySchemes"]
+    assert {name: schemes[name]["scheme"] for name in schemes} == {"basic": "basic", "bearer": "bearer"}
 
 
 # Streams.
@@ -513,4 +538,15 @@ async def test_nothing_is_asked_when_authentication_is_off(tmp_path: Path) -> No
             assert status_of(await raw.ask(sent)) == 200
         assert node.through_asgi == 0
         assert "version" in (await node.client.get("/livez")).json()
+        assert "security" not in (await node.client.get("/openapi.json")).json()
         assert node.http.logins.is_current(NOBODY)
+
+
+@given(st.binary(max_size=80) | st.builds(lambda rest: b"Basic " + rest, st.binary(max_size=40).map(base64.b64encode)))
+def test_whatever_the_header_has_it_is_a_credential_or_refused(value: bytes) -> None:
+    try:
+        found = credential_of(raw(value))
+    except PenstockError as refused:
+        assert refused.reason is Reason.AUTHENTICATION_FAILED
+    else:
+        assert isinstance(found, Password | Bearer)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from penstock.cluster.agreement import agree
 from penstock.errors import PenstockError, Reason
 from penstock.metadata.memory import MemoryStore
 from penstock.metadata.port import Entry
@@ -89,3 +90,13 @@ async def test_a_broker_that_is_alone_answers_for_itself_and_is_not_emptied(tmp_
         refused = await alone.client.post(f"/v1/cluster/drain/{NODE}")
         assert refused.status_code == 400
         assert "single broker" in refused.json()["message"]
+
+
+async def test_the_secret_of_the_nodes_is_rotated_and_not_shown(cluster: HttpClusterNode) -> None:
+    record = await agree(cluster.store, cluster.broker.clock, cluster.broker.entropy, "c")
+    assert cluster.cluster.secret.of(1) == record.secret
+    answer = await cluster.client.post("/v1/cluster/secret/rotate")
+    assert (answer.status_code, answer.json()) == (200, {"generation": 2})
+    assert cluster.cluster.secret.of(2) not in (None, record.secret)
+    assert (await cluster.client.post("/v1/cluster/secret/rotate?again=1")).status_code == 400
+    assert cluster.cluster.secret.generation == 2

@@ -177,3 +177,10 @@ async def test_a_list_that_is_too_long_for_the_version_is_null_and_the_rest_is_t
     assert fits[name].value == lists[4096]
     assert too_long[name].value == (lists[4097] if version >= 4 else None)
     assert (too_long["retention.ms"].value, too_long["cleanup.policy"].value) == ("604800000", "delete")
+
+
+async def test_the_address_of_an_http_listener_with_tls_has_its_scheme(node) -> None:
+    node.broker.http = Address("127.0.0.1", 8443)
+    node.broker.is_http_tls = True
+    configs = by_name(await ask(node, BROKER, str(NODE), ["penstock.http.listeners"]))
+    assert configs["penstock.http.listeners"].value == "https://127.0.0.1:8443"

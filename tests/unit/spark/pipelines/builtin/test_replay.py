@@ -45,7 +45,7 @@ def test_invalid_arguments_name_the_option(more, text) -> None:
 class Context:
     """Keeps what a replay says."""
 
-    bootstrap, checkpoint = "h:1", "there"
+    brokers, checkpoint = {"kafka.bootstrap.servers": "h:1"}, "there"
 
     def __init__(self) -> None:
         self.notes, self.rows = [], []
