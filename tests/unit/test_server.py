@@ -146,7 +146,7 @@ async def test_damaged_files_are_named_and_nothing_is_left_running(
     ("wrong", "said"),
     [
         ({"listeners__peer": "off"}, "--peer HOST:PORT"),
-        ({"listeners__peer": "0.0.0.0:0"}, "--advertise HOST"),
+        ({"listeners__peer": "0.0.0.0:0", "security__insecure": True}, "--advertise HOST"),
         ({"cluster__etcd": "http://127.0.0.1:1,https://127.0.0.1:2"}, "use the same for all"),
         ({"cluster__etcd": "https://127.0.0.1:1", "cluster__etcd_cert": "/absent.pem"}, "--etcd-key"),
         ({"cluster__etcd": "https://127.0.0.1:1", "cluster__etcd_ca": "/absent.pem"}, "--etcd-ca /absent.pem"),
