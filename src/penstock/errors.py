@@ -99,6 +99,7 @@ class Reason(Enum):
     USER_ALREADY_EXISTS = "the user already exists"
     UNKNOWN_API_KEY = "unknown API key"
     QUOTA_EXCEEDED = "over the quota"
+    AUDIT_UNAVAILABLE = "the audit log cannot be written"
 
     # Failures outside the request.
     STORAGE_ERROR = "storage error"

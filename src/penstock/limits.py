@@ -241,6 +241,20 @@ REQUEST_THROTTLE_MS_MAX = 1000
 QUOTA_DEBT_MS_MAX = 30 * 1000
 """How far a client may be over a byte quota through an API that cannot report a throttle time: as long as clients wait by default."""
 
+AUDIT_FIRST_MAX = 5
+"""Of the same refusal in a minute; the others are counted in one summary."""
+AUDIT_REPEATED_MAX = 10_000
+"""Different refusals that are remembered for a minute, about a kilobyte each. Above it, all others count as one."""
+AUDIT_PENDING_BYTES_MAX = 8 * MIB
+"""Records that wait for one output: some 20,000. Above it they are lost, and counted."""
+AUDIT_BATCH_RECORDS_MAX = 500
+AUDIT_STOP_MS_MAX = 2000
+"""How long a stop waits for each output."""
+AUDIT_NAMES_MAX = 20
+"""Resources that one record names; it has the number of the others."""
+AUDIT_TEXT_CHARS_MAX = 249
+"""Of one name of a client."""
+
 HTTP_BODY_BYTES_MAX = 32 * MIB
 HTTP_CONNECTIONS_MAX = 1_000
 TCP_LINE_BYTES_MAX = 4 * MIB

@@ -55,6 +55,8 @@ class Listeners:
                     sock = bind(wanted)
                     stack.callback(sock.close)
                     self.open[name] = self._listener(name, sock, reception, tls)
+            except ValueError as error:
+                raise PenstockError(Reason.INVALID_CONFIG, f"TLS of the {name} listener: {error}") from None
             except OSError as error:
                 raise OSError(self._cannot_listen(name, wanted, error)) from error
         self.exposure = check_exposure(

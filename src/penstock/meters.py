@@ -218,6 +218,9 @@ class Meters:
         self.quota_refused: Final = Counts("quota")
         """Requests that were refused because their client was too far over a quota."""
 
+        self.audit_lost: Final = Counts("output")
+        """Records of the audit log that were not written."""
+
         # A node of a cluster.
         self.leaderships_begun = 0
         """How often this node became the leader of a partition."""

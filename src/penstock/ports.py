@@ -210,6 +210,14 @@ class Timed(Protocol):
         ...
 
 
+class LineFile(Protocol):
+    """A file that lines are appended to, on a thread."""
+
+    def append(self, data: bytes) -> None:
+        """Append whole lines. OSError if that fails; nothing, or a part of them, may be in the file then."""
+        ...
+
+
 Report = Callable[[str], None]
 """Logs a text for operators (what recovery truncated, what retention dropped)."""
 

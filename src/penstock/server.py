@@ -15,6 +15,9 @@ from uuid import UUID
 
 from penstock import __version__
 from penstock.address import Address
+from penstock.core.audit.audit import is_wanted
+from penstock.core.audit.outputs import FileOutput, TopicOutput
+from penstock.core.audit.writer import Output
 from penstock.core.broker import Broker
 from penstock.core.security.first_admin import ADMIN, make_first_admin, require_a_way_in
 from penstock.errors import PenstockError, Reason
@@ -136,6 +139,7 @@ class Server:
         await self._secure(broker)
         stack.push_async_callback(commit.drain)
         stack.callback(broker.close)
+        await self._start_audit(broker)
         housekeeping = Housekeeping(broker, commit)
         housekeeping.start()
         stack.push_async_callback(housekeeping.stop)
@@ -189,6 +193,29 @@ class Server:
         for warning in self.listeners.exposure.warnings:
             logger.warning("%s", warning)
         return reception
+
+    async def _start_audit(self, broker: Broker) -> None:
+        """The outputs of the audit log. A file that cannot be written stops the start."""
+        settings = self.settings.audit
+        if not is_wanted(self.settings):
+            return
+        outputs: list[Output] = []
+        if settings.file:
+            from penstock.runtime.audit_file import open_audit_file
+
+            try:
+                file = await asyncio.to_thread(
+                    open_audit_file, settings.file, settings.file_bytes_max, settings.files_max
+                )
+            except OSError as error:
+                raise StartError(
+                    f"cannot write the audit log to {settings.file}: {error.strerror or error}; set audit.file to another file"
+                ) from error
+            outputs.append(FileOutput(broker, file))
+        if settings.topic:
+            outputs.append(TopicOutput(broker, settings.retention_days))
+        broker.audit.start(outputs)
+        self._stack.push_async_callback(broker.audit.stop)
 
     def _follow_certificates(self) -> None:
         if not self.listeners.tls:

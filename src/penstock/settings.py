@@ -183,7 +183,10 @@ class EncryptionSettings(Struct, frozen=True, kw_only=True):
     """Encryption at rest."""
 
     key_file: Annotated[
-        str, about("the file with the master key, 32 random bytes in base64; empty: data is not encrypted")
+        str,
+        about(
+            "the file with the master keys, each 32 random bytes in base64, the current one first; empty: data is not encrypted, unless PENSTOCK_ENCRYPTION_KEY has a key"
+        ),
     ] = ""
 
 
@@ -193,6 +196,29 @@ class PeerTlsMode(Enum):
     OFF = "off"
     ACCEPT = "accept"
     REQUIRE = "require"
+
+
+class AuditMode(Enum):
+    """Whether there is an audit log."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
+class AuditSettings(Struct, frozen=True, kw_only=True):
+    """The audit log: logins, refusals and changes, as JSON."""
+
+    mode: Annotated[AuditMode, about("auto: on if security.authentication is required")] = AuditMode.AUTO
+    topic: Annotated[bool, about("write to the topic __audit")] = True
+    retention_days: Annotated[
+        int, about("how long the topic keeps records; used when the topic is created", ge=1, le=36_500)
+    ] = 90
+    file: Annotated[str, about("a file to write to, one JSON object per line; -: stdout; empty: none")] = ""
+    file_bytes_max: Annotated[int, about("a file that is larger than this is rotated", ge=4096)] = 100 * limits.MIB
+    files_max: Annotated[int, about("the number of files, rotated ones included", ge=1, le=1000)] = 10
+    data: Annotated[bool, about("also record who reads and writes records, once a minute for each topic")] = False
+    required: Annotated[bool, about("refuse changes that cannot be recorded first")] = False
 
 
 class ClusterSettings(Struct, frozen=True, kw_only=True):
@@ -464,6 +490,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     security: SecuritySettings = field(default_factory=SecuritySettings)
     oauth: OauthSettings = field(default_factory=OauthSettings)
     encryption: EncryptionSettings = field(default_factory=EncryptionSettings)
+    audit: AuditSettings = field(default_factory=AuditSettings)
     cluster: ClusterSettings = field(default_factory=ClusterSettings)
     log: LogSettings = field(default_factory=LogSettings)
     topics: TopicSettings = field(default_factory=TopicSettings)

@@ -48,7 +48,9 @@ class NodeProcess(BrokerProcess):
     ) -> None:
         here = f"{host}:0"
         other = here if gateways else "off"
-        super().__init__(data_dir, {**SETTINGS, **(settings or {})}, http=here, tcp=other, grpc=other)
+        # The other hosts of a test are network namespaces, which only this machine can reach.
+        wanted = {**SETTINGS, "security.insecure": host != "127.0.0.1", **(settings or {})}
+        super().__init__(data_dir, wanted, http=here, tcp=other, grpc=other)
         self.node_id = node_id
         self._prefix = list(prefix)
         self._etcd = etcd

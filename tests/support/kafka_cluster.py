@@ -50,12 +50,18 @@ class ClusterNode(KafkaNode):
         assert self.broker.cluster is not None
         return self.broker.cluster
 
-    async def join(self, node_id: int, *, shutting_down: bool = False, kafka: Address | None = None) -> None:
-        """The node is up, perhaps not for long. ``kafka`` is the address for Kafka clients, if any is to connect."""
+    async def join(
+        self, node_id: int, *, shutting_down: bool = False, kafka: Address | None = None, **more: str
+    ) -> None:
+        """The node is up, perhaps not for long. ``kafka`` is the address for Kafka clients, if any is to connect; ``more`` are listeners."""
         record = NodeRecord(
             incarnation=UUID(int=node_id),
             directory=UUID(int=node_id),
-            listeners={"kafka": str(kafka or f"127.0.0.1:{9000 + node_id}"), "http": f"127.0.0.1:{8000 + node_id}"},
+            listeners={
+                "kafka": str(kafka or f"127.0.0.1:{9000 + node_id}"),
+                "http": f"127.0.0.1:{8000 + node_id}",
+                **more,
+            },
             rack=RACKS[node_id],
             shutting_down=shutting_down,
         )

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from penstock.config import load
@@ -16,6 +17,7 @@ from penstock.server import EXIT_FAILED, EXIT_USAGE, Server, StartError, run
 from penstock.settings import Settings
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.metadata_generated import MetadataRequest
+from tests.support.certificates import Authority, tls_settings
 from tests.support.kafka_wire import METADATA, PRODUCE, RawClient, batch, create, produce, produced, until
 
 
@@ -176,3 +178,65 @@ def test_run_says_why_it_cannot_start_and_ends_with_1(tmp_path: Path, capsys: py
     assert said.err.startswith("error: Cannot use ")
     assert "--data-dir" in said.err
     assert "Traceback" not in said.err
+
+
+# Listeners and their TLS.
+
+
+async def test_a_listener_off_loopback_without_authentication_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(StartError, match=r'security\.authentication = "required"') as refused:
+        async with serving(tmp_path / "data", listeners__kafka="0.0.0.0:0"):
+            pass
+    assert refused.value.is_usage
+    assert not (tmp_path / "data").exists()
+
+
+async def test_an_insecure_broker_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    insecure = {"security__insecure": True, "listeners__http": "127.0.0.1:0"}
+    async with serving(tmp_path, listeners__kafka="0.0.0.0:0", **insecure) as server:
+        assert server.ready_line().endswith(" insecure=yes")
+        assert "everyone who can connect to kafka on 0.0.0.0" in caplog.text
+        async with httpx.AsyncClient() as client:
+            text = (await client.get(f"http://{server.addresses['http']}/metrics")).text
+        assert "penstock_insecure 1.0" in text
+
+
+async def test_what_the_settings_allow_is_not_shown_where_it_is_not_used(tmp_path: Path) -> None:
+    async with serving(tmp_path, security__insecure=True) as server:
+        assert "insecure" not in server.ready_line()
+
+
+async def test_the_ready_line_has_further_listeners_and_those_with_tls(tmp_path: Path) -> None:
+    more = tls_settings(Authority(tmp_path)) | {"listeners.outside.address": "127.0.0.1:0", "tls.http.enabled": False}
+    async with serving(
+        tmp_path / "data", listeners__http="127.0.0.1:0", **{name.replace(".", "__"): more[name] for name in more}
+    ) as server:
+        address = r"127\.0\.0\.1:[1-9]\d*"
+        ready = rf"penstock ready kafka={address} http={address} tcp=off grpc=off outside={address} tls=kafka,outside"
+        assert re.fullmatch(ready, server.ready_line())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"tls__key_file": "/absent.key"}, "Cannot read /absent.key"),
+        ({"tls__principal_rules": "RULE:x"}, "is not a rule"),
+        ({"listeners__grpc": "127.0.0.1:0", "tls__min_version": "1.3"}, "gRPC cannot refuse TLS 1.2"),
+    ],
+    ids=["key", "rules", "grpc"],
+)
+async def test_tls_that_cannot_be_used_stops_the_start(tmp_path: Path, wrong: dict[str, object], said: str) -> None:
+    right = {name.replace(".", "__"): value for name, value in tls_settings(Authority(tmp_path)).items()}
+    with pytest.raises(StartError, match=said) as refused:
+        async with serving(tmp_path / "data", **{**right, **wrong}):
+            pass
+    assert refused.value.is_usage
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_key_that_others_can_read_stops_the_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tls = tls_settings(Authority(tmp_path))
+    Path(str(tls["tls.key_file"])).chmod(0o644)
+    given = {name.replace(".", "__"): value for name, value in tls.items()}
+    assert run(settings(tmp_path / "data", **given)) == EXIT_USAGE
+    assert re.search(r"Other users can read .*chmod 600", capsys.readouterr().err)

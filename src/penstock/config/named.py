@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from penstock.settings import LISTENERS, NAMED_SECTIONS, ListenerSettings, Settings
+from penstock.settings import LISTENERS, NAMED_SECTIONS, ListenerSettings, PeerTlsMode, Settings
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,30}")
 _NAME_WANTED: Final = "expected lowercase letters, digits, dashes and underscores, at most 31 of them, a letter first"
@@ -67,6 +67,7 @@ def problems_of(settings: Settings) -> Iterator[str]:
     for name, listener in settings.kafka_listeners.items():
         if listener.address is None:
             yield f'listeners.{name}: it has no address; add address = "HOST:PORT" to [listeners.{name}], or remove it'
+    yield from _problems_of_nodes(settings)
     names = (*LISTENERS, *settings.kafka_listeners)
     for name in settings.listener_tls:
         if name not in names:
@@ -82,3 +83,14 @@ def problems_of(settings: Settings) -> Iterator[str]:
             yield f"{path}: client_auth = {tls.client_auth.value!r} needs ca_file, the authorities that certify clients"
         if tls.ca_file and not tls.cert_file:
             yield f"{path}: ca_file is set, but without cert_file and key_file there is no TLS"
+
+
+def _problems_of_nodes(settings: Settings) -> Iterator[str]:
+    """A section that contradicts ``cluster.peer_tls``. Its author expects that connections between nodes are encrypted."""
+    section, mode = settings.listener_tls.get("peer"), settings.cluster.peer_tls
+    if not settings.cluster.name or section is None:
+        return
+    if section.is_on and mode is PeerTlsMode.OFF:
+        yield "tls.peer: nodes do not use the certificate, because cluster.peer_tls is off; set cluster.peer_tls to accept or require"
+    if not section.enabled and mode is not PeerTlsMode.OFF:
+        yield f"tls.peer: enabled is false, but cluster.peer_tls is {mode.value}; remove one of them"

@@ -10,6 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from penstock.address import Address
+from penstock.core.audit.audit import Audit
 from penstock.core.awaited_groups import AwaitedGroups
 from penstock.core.cluster.rules import ALL, Rules
 from penstock.core.cluster.side import ClusterSide
@@ -127,8 +128,10 @@ class Broker:
         self.sinks: Final = Sinks(self, topic(SINKS_TOPIC, report, partitions=1), flusher, report, settings.sinks)
         self.dead_letters: Final = DeadLetters(self)
         self.settling: Final = Settling(clock, self.wake_at)
+        self.audit: Final[Audit] = Audit(self, settings)
         self.timed: Final[list[Timed]] = [
-            *(self.groups, self.meters, self.idempotency, self.queues, self.sinks, self.dead_letters, self.settling)
+            *(self.groups, self.meters, self.idempotency, self.queues, self.sinks, self.dead_letters, self.settling),
+            self.audit,
         ]
         """The parts with deadlines; the runtime calls them."""
         self.door: Final = Door(self)

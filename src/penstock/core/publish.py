@@ -17,15 +17,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.core.partitions.partition import Partition
 from penstock.core.security.access import Caller
+from penstock.core.security.lanes import authorise_lane
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.limits import PUBLISHED_BATCH_BYTES_MAX, RECORD_HEADERS_MAX
+from penstock.operations.operation import Action
 from penstock.ports import Flusher
 from penstock.records.batch import HEADER_BYTES, Compression
 from penstock.records.builder import BatchBuilder
 from penstock.records.partitioner import RoundRobin, murmur2
 from penstock.records.records import Headers
-from penstock.types import Acks, TimestampType, TopicName
+from penstock.types import Acks, Gateway, TimestampType, TopicName
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
@@ -152,10 +154,13 @@ class Publisher:
         """
         broker = self._broker
         access = broker.access
-        if not access.allows_all and (caller.principal, caller.client, caller.groups, topic) not in access.writers:
-            access.require_write(caller, topic)
+        if broker.audit.records_data or (
+            not access.allows_all and (caller.principal, caller.client, caller.groups, topic) not in access.writers
+        ):
+            authorise_lane(broker, caller, Action.WRITE, topic)
+            access.note_writer(caller, topic)
         found = broker.topics.require(topic)
-        if found.internal:
+        if found.internal and caller.gateway is not Gateway.INTERNAL:
             raise PenstockError(Reason.INVALID_TOPIC, f"{topic} is an internal topic; publish to another topic")
         if acks is Acks.ALL and found.min_in_sync > found.replication_factor:
             raise PenstockError(

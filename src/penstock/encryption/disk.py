@@ -25,6 +25,8 @@ from penstock.ports import Disk, File, Report
 from penstock.types import Buffer
 
 SMALL_MAGIC: Final = b"\xf0PENBOX\x01"
+DAMAGED: Final = b""
+"""Instead of a small file that was damaged or changed. A power failure may do that to a snapshot, so its reader decides what to report."""
 _SMALL: Final = Struct(">8sI")
 
 
@@ -35,7 +37,6 @@ class EncryptedDisk:
         """``root`` is the data directory, and ``disk`` stores it."""
         self._disk: Final = disk
         self._root: Final = root
-        self._report: Final = report
         self._random: Final = random
         self.ring = ring
         """Replace it when its keys change."""
@@ -166,20 +167,16 @@ class EncryptedDisk:
     def read_bytes(self, path: str) -> bytes:
         data = self._disk.read_bytes(path)
         if not data.startswith(SMALL_MAGIC):
-            return data if not self.ring.complete else self._damaged(path)
+            return DAMAGED if self.ring.complete else data
         if len(data) < _SMALL.size:
-            return self._damaged(path)
+            return DAMAGED
         number = _SMALL.unpack_from(data)[1]
         try:
             return crypto.unseal(
                 self._secret(number), data[_SMALL.size :], data[: _SMALL.size] + small_place(path, self._root)
             )
         except (crypto.WrongKeyError, OSError):
-            return self._damaged(path)
-
-    def _damaged(self, path: str) -> bytes:
-        self._report(f"{path}: the file is damaged, or was changed; it is taken for empty")
-        return b""
+            return DAMAGED
 
     def write_atomic(self, path: str, data: Buffer, *, sync: bool = True) -> None:
         number = self.ring.current

@@ -87,7 +87,7 @@ def derive_keys(secret: bytes, number: int, salt: bytes, place: bytes) -> Segmen
 
 def is_begun(half: bytes) -> bool:
     """Whether somebody has begun to write an identity here."""
-    return half.startswith(MAGIC[:2])
+    return half.startswith(MAGIC[:1])
 
 
 def numbers_in(halves: Iterable[bytes]) -> set[int]:
@@ -143,9 +143,9 @@ def before(spans: Iterable[Span], position: int) -> list[Span]:
 
 
 def encode_seal(seal: Seal, spans: tuple[Span, ...], keys: SegmentKeys) -> bytes:
-    """The seal as it is stored; it also covers the spans."""
+    """The seal as it is stored; it also covers the spans of its content."""
     body = _SEAL.pack(_SEAL_MAGIC, *seal)
-    return body + _seal_mac(body, spans, keys)
+    return body + _seal_mac(body, seal.size, spans, keys)
 
 
 def seal_in(halves: Iterable[bytes], spans: tuple[Span, ...], keys: SegmentKeys) -> Seal | None:
@@ -153,13 +153,17 @@ def seal_in(halves: Iterable[bytes], spans: tuple[Span, ...], keys: SegmentKeys)
     for half in halves:
         body = half[SEAL_AT : SEAL_AT + _SEAL.size]
         found = half[SEAL_AT + _SEAL.size : SEAL_AT + len(NO_SEAL)]
-        if body.startswith(_SEAL_MAGIC) and crypto.same(found, _seal_mac(body, spans, keys)):
-            return Seal(*_SEAL.unpack(body)[1:])
+        if len(body) == _SEAL.size and body.startswith(_SEAL_MAGIC):
+            seal = Seal(*_SEAL.unpack(body)[1:])
+            if crypto.same(found, _seal_mac(body, seal.size, spans, keys)):
+                return seal
     return None
 
 
-def _seal_mac(body: bytes, spans: tuple[Span, ...], keys: SegmentKeys) -> bytes:
-    return crypto.mac(keys.mac, b"seal" + body + b"".join(encode_span(span, keys) for span in spans))
+def _seal_mac(body: bytes, size: int, spans: tuple[Span, ...], keys: SegmentKeys) -> bytes:
+    # A span after the content may be known here and not on disk: its write failed.
+    of_content = b"".join(encode_span(span, keys) for span in before(spans, size))
+    return crypto.mac(keys.mac, b"seal" + body + of_content)
 
 
 def tags_digest(tags: bytes) -> bytes:

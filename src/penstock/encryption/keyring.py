@@ -1,7 +1,7 @@
 """The keys of one data directory, or of one metadata store: numbered, and wrapped by a master key.
 
 New data uses the key with the highest number. A rotation wraps all keys with the new master key and adds a new one, so that
-whoever has the old master key and an old copy of the keyring cannot read what is written from then on. Data is not touched.
+the old master key and an old copy of the keyring do not reveal what is written from then on. Data is not touched.
 
 On disk, JSON: ``{"format_version": 1, "master": id, "wrapped": base64, "sealed": base64}``. The master key wraps a random key, which seals the
 numbered keys: a key service sees 32 bytes, whatever the number of keys.
@@ -94,7 +94,7 @@ def decode(data: bytes, keys: Keys, where: str) -> tuple[Keyring, str]:
         ), sealed.master
     except KeyError as error:
         raise _invalid(
-            f"{where} cannot be opened: {error.args[0]}; add the missing key as a line of the encryption key file"
+            f"{where} cannot be opened. {error.args[0]}; add the missing key as a line of the encryption key file"
         ) from None
     except (crypto.WrongKeyError, msgspec.DecodeError, ValueError) as error:
         raise _invalid(f"{where} is damaged: restore it from a backup of the data directory") from error

@@ -47,7 +47,7 @@ class MasterKeys:
         key = self._keys.get(key_id)
         if key is None:
             held = ", ".join(self._keys)
-            raise KeyError(f"master key {key_id} is needed, and the keys given are {held}")
+            raise KeyError(f"Master key {key_id} is needed, and the keys given are {held}")
         return crypto.unseal(key, wrapped, context)
 
 

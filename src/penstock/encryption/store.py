@@ -92,7 +92,7 @@ class SealedStore:
             for entry in (await self._store.range(prefix)).entries:
                 if not entry.value.startswith(MAGIC):
                     put = Put(entry.key, self._sealed(entry.key, entry.value), entry.lease)
-                    # If it was changed in the meantime, whoever changed it has sealed it.
+                    # If another node changed it in the meantime, that node has sealed it.
                     await self._store.txn([Compare(entry.key, mod_revision=entry.mod_revision)], [put])
 
     @property

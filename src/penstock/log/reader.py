@@ -170,7 +170,7 @@ class LogReader:
                 data,
                 offset,
                 segment.next_offset,
-                self._log.epochs.epoch_at,
+                self._log.epochs.latest,
                 lambda length: segment.offset_at(position + length),
             )
             segment.note_verified(position, position + sound)

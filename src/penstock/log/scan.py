@@ -10,7 +10,6 @@ from typing import Final
 from penstock.limits import KIB, MIB, REQUEST_BYTES_MAX
 from penstock.ports import File
 from penstock.records.batch import HEADER_BYTES, LENGTH_END, LENGTH_MIN, MAGIC, BatchHeader, crc_matches, read_header
-from penstock.types import NO_EPOCH
 
 SCAN_CHUNK_BYTES: Final = 1 * MIB
 HEADER_CHUNK_BYTES: Final = 16 * KIB
@@ -19,7 +18,7 @@ OUT_OF_ORDER: Final = "out of order"
 NO_HEADER: Final = "no batch header"
 INCOMPLETE: Final = "an incomplete batch"
 WRONG_CHECKSUM: Final = "a batch with a wrong checksum"
-WRONG_EPOCH: Final = "a batch with a wrong leader epoch"
+WRONG_EPOCH: Final = "a batch with an unknown leader epoch"
 
 
 class DamageError(Exception):
@@ -85,14 +84,14 @@ def sound_length(
     data: bytes | memoryview,
     offset: int,
     offset_limit: int,
-    epoch_at: Callable[[int], int] | None = None,
+    epoch_max: int | None = None,
     following: Callable[[int], int] | None = None,
 ) -> tuple[int, str | None]:
     """How many bytes of ``data`` are whole batches with a correct CRC, and what is wrong with the next whole one (None: nothing).
 
     The first batch must contain ``offset`` or come after it. The CRC does not cover offsets: if there is a gap before a batch and
-    the next batch has lower offsets, the former is wrong. It does not cover the leader epoch either: it must be that of ``epoch_at``, unless
-    that is unknown (-1). ``following`` returns the offset of the batch after this many bytes of ``data``, for a gap at the end.
+    the next batch has lower offsets, the former is wrong. It does not cover the leader epoch either, which must not be above
+    ``epoch_max``, the newest one of the log. ``following`` returns the offset of the batch after this many bytes of ``data``, for a gap at the end.
     """
     view = memoryview(data)
     total = len(view)
@@ -114,7 +113,7 @@ def sound_length(
             break
         if not crc_matches(view[position : position + size]):
             return position, WRONG_CHECKSUM
-        if epoch_at is not None and epoch_at(header.base_offset) not in (NO_EPOCH, header.leader_epoch):
+        if epoch_max is not None and header.leader_epoch > epoch_max:
             return position, WRONG_EPOCH
         jumped_at = position if header.base_offset > expected else -1
         position += size

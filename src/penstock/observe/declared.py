@@ -91,6 +91,7 @@ METRICS: Final = (
         "Requests refused because their client exceeded a quota.",
         ("quota",),
     ),
+    _counter("penstock_audit_lost_total", "Records of the audit log that could not be written.", ("output",)),
     _counter("produce_rejected_total", "Produce requests refused because the backlog is too large.", ("reason",)),
     _counter("message_acks_total", "Records acked by a worker.", _BY_QUEUE),
     _counter(

@@ -287,6 +287,7 @@ class BrokerCollector(Collector):
             ("dlq_messages_total", meters.dead_letters),
             ("penstock_quota_throttled_ms_total", meters.throttled_ms),
             ("penstock_quota_refused_total", meters.quota_refused),
+            ("penstock_audit_lost_total", meters.audit_lost),
             ("produce_rejected_total", meters.produce_rejected),
             ("message_acks_total", meters.acks),
             ("message_nacks_total", meters.nacks),

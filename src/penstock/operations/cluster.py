@@ -207,6 +207,7 @@ class MoveToFolder(Operation[bool], frozen=True):
     partition: int
     folder: str
 
+    is_change = False
     rights = (on_cluster(Action.ALTER),)
     belongs_to = ANY_NODE
     repeat = Repeat.ALWAYS
@@ -260,6 +261,7 @@ class ListElections(Operation[tuple[PartitionKey, ...]], frozen=True):
 
     unclean: bool = False
 
+    is_change = False
     rights = (on_cluster(Action.ALTER),)
     belongs_to = ANY_NODE
     repeat = Repeat.ALWAYS

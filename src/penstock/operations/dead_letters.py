@@ -146,6 +146,7 @@ class Redrive(Stream[Progress], frozen=True):
     rate_per_second: float = 0.0
     max_records: int = NO_LIMIT
 
+    is_change = True
     rights = (on_dead_letters(Action.WRITE), on_topic(Action.WRITE))
     belongs_to = REDRIVE_COORDINATOR
 
@@ -157,5 +158,6 @@ class Purge(Stream[Progress], frozen=True):
     wanted: DeadLetterFilter
     max_records: int = NO_LIMIT
 
+    is_change = True
     rights = (on_dead_letters(Action.WRITE),)
     belongs_to = REDRIVE_COORDINATOR

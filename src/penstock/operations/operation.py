@@ -171,6 +171,8 @@ class AnyOperation(msgspec.Struct, Generic[R_co], frozen=True):
     rights: ClassVar[tuple[Right, ...]]
     belongs_to: ClassVar[Owner]
     repeat: ClassVar[Repeat] = Repeat.UNDONE
+    is_change: ClassVar[bool | None] = None
+    """Whether the audit log has each of them, as a change; None: if its rights are to create, delete or alter something."""
 
     def wait_ms_max(self) -> int:
         """How long the caller allows the owner to wait before it answers."""

@@ -94,6 +94,7 @@ class DeleteSink(Operation[None], frozen=True):
 
     sink: str
 
+    is_change = True
     rights = (on_sink(Action.WRITE),)
     belongs_to = SINKS_COORDINATOR
 

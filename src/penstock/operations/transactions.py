@@ -34,6 +34,7 @@ class FindShareCoordinator(Operation[int], frozen=True):
 
     key: str
 
+    is_change = False
     rights = (on_cluster(Action.CLUSTER_ACTION),)
     belongs_to = ANY_NODE
     repeat = Repeat.ALWAYS

@@ -145,7 +145,8 @@ class Acceptor:
         self._sock: Final = listener.sock
         self._resumes: asyncio.TimerHandle | None = None
         self._greetings: set[_Greeting] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], socket.socket | None] = {}
+        """Each has a connection that is not in yet; its socket, until the event loop has taken it over."""
         self._sock.setblocking(False)
         self._sock.listen(ACCEPT_BACKLOG)
         self.loop.add_reader(self._sock, self._accept)
@@ -161,7 +162,7 @@ class Acceptor:
         for greeting in list(self._greetings):
             greeting.end()
         for task in list(self._tasks):
-            task.cancel()
+            self._drop(task)
 
     def _accept(self) -> None:
         for _ in range(ACCEPTS_PER_TURN):
@@ -220,12 +221,21 @@ class Acceptor:
 
     def _start(self, sock: socket.socket, arrival: Arrival, context: ssl.SSLContext | None) -> None:
         task = self.loop.create_task(self._connect(sock, arrival, context))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        if context is not None:
-            arrival.on_crowded = partial(_cancel, task)
+        self._tasks[task] = sock
+        task.add_done_callback(self._tasks.pop)
+        arrival.on_crowded = partial(self._drop, task)
+
+    def _drop(self, task: asyncio.Task[None]) -> None:
+        sock = self._tasks.get(task)
+        if sock is not None:
+            # The task will not even begin.
+            sock.close()
+        task.cancel()
 
     async def _connect(self, sock: socket.socket, arrival: Arrival, context: ssl.SSLContext | None) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks[task] = None
         try:
             if context is None:
                 await self.loop.connect_accepted_socket(lambda: self.door.connect(arrival), sock)
@@ -247,10 +257,6 @@ class Acceptor:
         else:
             if not self.reception.until_authenticated:
                 arrival.known()
-
-
-def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()
 
 
 class _Greeting:

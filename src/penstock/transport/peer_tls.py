@@ -15,6 +15,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from penstock.settings import PeerTlsMode, TlsSettings
+from penstock.transport.alerts import AlertingContext
 from penstock.transport.tls import Loaded, Pems, ServerTls, load_chain, read_pems, stamps_of, trust
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def node_uri(cluster: str, node_id: int) -> str:
     return f"{SCHEME}{cluster}/node/{node_id}"
 
 
-class NodeContext(ssl.SSLContext):
+class NodeContext(AlertingContext):
     """For connections from other nodes. The loop remembers with a connection which context it was made with."""
 
     fingerprint: bytes

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import httpx
@@ -97,7 +98,7 @@ def call(address: str, authority: Authority, pair: Pair | None = None) -> int:
         return stub.Check(health_pb2.HealthCheckRequest(), timeout=SECONDS_MAX).status
 
 
-def kafka_settings(broker: BrokerThread, authority: Authority, pair: Pair | None = None) -> dict[str, object]:
+def kafka_settings(broker: BrokerThread, authority: Authority, pair: Pair | None = None) -> dict[str, Any]:
     """For librdkafka."""
     own = {} if pair is None else {"ssl.certificate.location": str(pair.certificate), "ssl.key.location": str(pair.key)}
     return {

@@ -340,8 +340,14 @@ def test_the_documentation_has_every_option_of_the_cluster_commands() -> None:
 
 def test_config_show_takes_every_flag_of_serve(capsys) -> None:
     for flag, path in FLAGS.items():
-        value = {"--node-id": "2", "--cluster": "shop", "--log-format": "json", "--log-level": "debug"}.get(
-            flag, "127.0.0.1:1"
-        )
-        assert main.run(["config", "show", flag, value, "--changed", "-o", "json"]) == Exit.OK
+        value = {
+            "--node-id": "2",
+            "--cluster": "shop",
+            "--log-format": "json",
+            "--log-level": "debug",
+            "--tls-client-auth": "required",
+        }.get(flag, "127.0.0.1:1")
+        # These go together.
+        tls = ("--tls-cert", "a.crt", "--tls-key", "a.key", "--tls-ca", "ca.crt") if flag.startswith("--tls") else ()
+        assert main.run(["config", "show", *tls, flag, value, "--changed", "-o", "json"]) == Exit.OK
         assert path in [row["name"] for row in json.loads(capsys.readouterr().out)]

@@ -194,6 +194,23 @@ def test_a_segment_is_bound_to_its_place(disk) -> None:
     assert encrypted(disk, ROOT).open(LOG + ".deleted").pread(100, 0) == TEXT[:100]
 
 
+def test_a_seal_does_not_cover_a_span_that_could_not_be_noted(disk) -> None:
+    """Memory knows that span, and the disk does not: a seal over both would look as if somebody had changed it."""
+    file = encrypted(disk, ROOT).open(LOG, create=True)
+    file.pwritev((TEXT,), 0)
+    disk.fail_next("pwritev", errno.ENOSPC)
+    with pytest.raises(OSError, match="space"):
+        file.pwritev((b"more",), len(TEXT))
+    disk.fail_next("pwritev", errno.ENOSPC)
+    with pytest.raises(OSError, match="space"):
+        file.pwritev((b"more",), len(TEXT))
+    file.seal()
+    file.sync()
+    disk.end_process()
+    assert encrypted(disk, ROOT).state_of(LOG).seal is not None
+    assert read(disk) == TEXT
+
+
 def test_a_changed_chunk_of_a_sealed_segment_reads_as_zeros_and_the_others_as_they_were(disk, monkeypatch) -> None:
     monkeypatch.setattr(file_module, "CHUNK_BYTES", 256)
     written(disk, seal=True)
@@ -327,7 +344,7 @@ def test_the_number_of_remembered_files_is_bounded_and_forgetting_one_reuses_no_
 def test_a_header_torn_by_a_power_failure_is_an_empty_segment(disk) -> None:
     written(disk)
     whole = disk.read_bytes(LOG)
-    for kept in [0, 1, 8, 10, 30, 45, 59, 61, 1050, header.HALF_BYTES + 3]:
+    for kept in [0, 1, 2, 8, 10, 30, 45, 59, 61, 1050, header.HALF_BYTES + 3]:
         torn = whole[:kept]
         disk.change(LOG, lambda data, torn=torn: data.__setitem__(slice(None), torn))
         file = encrypted(disk, ROOT).open(LOG)

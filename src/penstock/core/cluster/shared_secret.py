@@ -1,7 +1,7 @@
 """The cluster's secret, with which nodes authenticate to each other: two generations of it, as last received from the metadata store.
 
 ``cluster``: ``{"id", "secret", "version", "created_ms", "generation", "previous", "rotated_ms"}``. The first node creates it
-(``cluster/agreement.py``). A rotation makes a new secret and keeps the one before, because other nodes hear of it a moment later. Each node
+(``cluster/agreement.py``). A rotation makes a new secret and keeps the one before, because other nodes receive it a moment later. Each node
 follows the entry. Two nodes use the newest generation that both know, and the next rotation makes the older one worthless.
 
 Invariant: without the entry there is no secret, and no proof is right.

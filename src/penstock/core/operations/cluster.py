@@ -63,7 +63,7 @@ async def undrain(broker: "Broker", asked: cluster.UndrainNode, _: Caller) -> cl
 
 @works(cluster.RotateClusterSecret)
 async def rotate_secret(broker: "Broker", _: cluster.RotateClusterSecret, __: Caller) -> cluster.SecretRotation:
-    """Returns when the new secret is stored; the nodes hear of it a moment later."""
+    """Returns when the new secret is stored; the nodes receive it a moment later."""
     generation = await broker.cluster.secret.rotate(broker.entropy, broker.clock.now_ms())
     broker.report(f"the cluster's secret was rotated (generation {generation})")
     return cluster.SecretRotation(generation)

@@ -7,8 +7,11 @@ never leave this node: for Kafka's handlers, whose clients find the right node b
 import traceback
 from asyncio import Future
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
+from penstock.core.audit.audit import Audit
+from penstock.core.audit.record import Effect, effect_of
 from penstock.core.operations import (  # noqa: F401  each declares its handlers
     access,
     cluster,
@@ -89,6 +92,7 @@ class Door:
         self._broker = broker
         self._count: Final = broker.meters.operations.add
         self._streams: Final = OpenStreams(broker)
+        self._audit: Final[Audit] = broker.audit
         self.router: Router | None = None
         """None for a broker that is alone: it owns everything."""
         self.memberships: Final[dict[tuple[str, str, str], OpenMembership]] = {}
@@ -100,6 +104,8 @@ class Door:
         """The result. PenstockError: nothing was done, unless the error is marked as ``begun``."""
         partly = self._admit(type(operation), operation, caller)
         run = self.run if self.router is None else self.router.do
+        if self._audit.is_on and self._audit.follows(type(operation), caller):
+            return await self._audit.following(operation, caller, partial(_run, run, operation, partly, caller))
         return await (run(operation, caller) if partly is None else _completed(run, partly, caller))
 
     def begin(self, operation: Operation[R], caller: Caller, done: Done[R]) -> Cancel | None:
@@ -111,6 +117,12 @@ class Door:
         partly = self._admit(kind, operation, caller)
         if partly is not None:
             operation, done = partly.admitted, partly.completing(done)
+        if self._audit.is_on and self._audit.follows(kind, caller):
+            return self._audited(partial(self._begin, operation, caller), operation, caller, done)
+        return self._begin(operation, caller, done)
+
+    def _begin(self, operation: Operation[R], caller: Caller, done: Done[R]) -> Cancel | None:
+        kind = type(operation)
         if self.router is None:
             start = BEGINNERS.get(kind)
             if start is not None:
@@ -129,6 +141,12 @@ class Door:
     async def open(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> OpenStream:
         """An open stream, which sends items while it has credit. PenstockError if it cannot be opened."""
         self._admit(type(stream), stream, caller)
+        if self._audit.is_on and self._audit.follows(type(stream), caller):
+            begin = partial(self._open, stream, caller, on_items, on_end)
+            return await self._audit.following(stream, caller, begin)
+        return await self._open(stream, caller, on_items, on_end)
+
+    async def _open(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> OpenStream:
         router = self.router
         if router is None:
             return self.start(stream, caller, on_items, on_end)
@@ -139,6 +157,8 @@ class Door:
     async def do_here(self, operation: Operation[R], caller: Caller) -> R:
         """The result, if this node owns the operation."""
         partly = self._admit(type(operation), operation, caller)
+        if self._audit.is_on and self._audit.follows(type(operation), caller):
+            return await self._audit.following(operation, caller, partial(_run, self.run, operation, partly, caller))
         return await (self.run(operation, caller) if partly is None else _completed(self.run, partly, caller))
 
     def answer_here(self, operation: Operation[R], caller: Caller) -> R:
@@ -147,6 +167,7 @@ class Door:
         partly = self._admit(kind, operation, caller)
         handler = HANDLERS[kind]
         assert handler.kind is HandlerKind.ANSWERS, kind
+        assert effect_of(kind) is not Effect.CHANGE, f"{kind.__name__} cannot wait for the audit log"
         result: R
         if partly is None:
             result = handler.run(self._broker, operation, caller)
@@ -154,13 +175,20 @@ class Door:
             result = partly.complete(handler.run(self._broker, partly.admitted, caller))  # type: ignore[assignment]  # a tuple
         return result
 
-    def begin_here(self, operation: Operation[R], caller: Caller, done: Done[R]) -> Cancel | None:
-        """As ``begin``, if this node owns the operation."""
+    def begin_here(
+        self, operation: Operation[R], caller: Caller, done: Done[R], *, is_carried: bool = False
+    ) -> Cancel | None:
+        """As ``begin``, if this node owns the operation. ``is_carried``: another node sent it, and records its result."""
         kind = type(operation)
         partly = self._admit(kind, operation, caller)
         if partly is not None:
             operation, done = partly.admitted, partly.completing(done)
-        start = BEGINNERS.get(kind)
+        if self._audit.is_on and not is_carried and self._audit.follows(kind, caller):
+            return self._audited(partial(self._begin_owned, operation, caller), operation, caller, done)
+        return self._begin_owned(operation, caller, done)
+
+    def _begin_owned(self, operation: Operation[R], caller: Caller, done: Done[R]) -> Cancel | None:
+        start = BEGINNERS.get(type(operation))
         return self._start(operation, caller, done) if start is None else start(self._broker, operation, caller, done)
 
     def open_here(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> OpenStream:
@@ -173,18 +201,63 @@ class Door:
 
         For gateways that find mistakes in a request before they can make an operation of it: a refusal comes first.
         """
-        authorise(self._broker, operation, caller)
+        try:
+            authorise(self._broker, operation, caller)
+        except PenstockError as error:
+            if self._audit.is_on:
+                self._audit.refused(operation, caller, error)
+            raise
 
     # Once it is admitted.
 
     def _admit(self, kind: type[AnyOperation[Any]], asked: AnyOperation[Any], caller: Caller) -> PartlyRefused | None:
-        broker = self._broker
-        partly = None if broker.access.allows_all else authorise(broker, asked, caller)
+        broker, audit = self._broker, self._audit
+        try:
+            partly = None if broker.access.allows_all else authorise(broker, asked, caller)
+        except PenstockError as error:
+            if audit.is_on:
+                audit.refused(asked, caller, error)
+            raise
+        if audit.is_on:
+            if partly is not None:
+                audit.partly_refused(asked, caller, partly.names(asked))
+            if audit.records_data:
+                audit.used(asked, caller)
         labels = _LABELS.get((kind, caller.gateway._value_))
         if labels is None:
             labels = _LABELS[kind, caller.gateway._value_] = (kind.__name__, caller.gateway._value_)
         self._count(labels)
         return partly
+
+    def _audited(
+        self,
+        begin: Callable[[Done[R]], Cancel | None],
+        operation: Operation[R],
+        caller: Caller,
+        done: Done[R],
+    ) -> Cancel | None:
+        """Begin a change, and record its result."""
+        audit = self._audit
+
+        def ended(found: R | PenstockError) -> None:
+            audit.ended(operation, caller, found)
+            done(found)
+
+        async def begin_when_recorded() -> None:
+            try:
+                await audit.attempt(operation, caller)
+                begin(ended)
+            except PenstockError as error:
+                ended(error)
+
+        if audit.is_required:
+            self._broker.background(begin_when_recorded())
+            return None
+        try:
+            return begin(ended)
+        except PenstockError as error:
+            audit.ended(operation, caller, error)
+            raise
 
     async def run(self, operation: Operation[R], caller: Caller) -> R:
         """Carry out an admitted operation on this node."""
@@ -241,6 +314,16 @@ class Door:
     def start(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> OpenStream:
         """Open an admitted stream on this node."""
         return self._streams.start(stream, caller, on_items, on_end)
+
+
+async def _run(
+    run: Callable[[Operation[R], Caller], Awaitable[R]],
+    operation: Operation[R],
+    partly: PartlyRefused | None,
+    caller: Caller,
+) -> R:
+    found: R = await (run(operation, caller) if partly is None else _completed(run, partly, caller))
+    return found
 
 
 async def _completed(

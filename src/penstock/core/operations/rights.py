@@ -27,6 +27,15 @@ class PartlyRefused(NamedTuple):
     refused: dict[int, Reason]
     """By the position of the item."""
 
+    def names(self, asked: AnyOperation[Any]) -> list[tuple[str, Reason]]:
+        """The refused items of the operation that was asked for, by their names."""
+        field = next(right.field for right in asked.rights if right.each)
+        items = getattr(asked, field)
+        return [
+            (items[at] if isinstance(items[at], str) else items[at].topic, reason)
+            for at, reason in self.refused.items()
+        ]
+
     def complete(self, results: tuple[Any, ...]) -> tuple[Any, ...]:
         """The results of all items, in order."""
         admitted = iter(results)
@@ -162,16 +171,3 @@ def may_describe_topic(broker: "Broker", caller: Caller, topic: str) -> bool:
 def may_describe_group(broker: "Broker", caller: Caller, group: str) -> bool:
     """Whether a group may be in a list for this caller."""
     return may(broker, caller, Action.DESCRIBE, Resource.GROUP, group)
-
-
-def authorise_lane(broker: "Broker", caller: Caller, action: Action, topic: str) -> None:
-    """The check of the hot lanes, which have no operation: PenstockError unless the caller may do this to the topic."""
-    access = broker.access
-    if not access.allows_all:
-        access.require_topic(caller, action, topic)
-
-
-def authorise_lane_by_id(broker: "Broker", caller: Caller, action: Action, topic: str) -> None:
-    """The same for a caller that named the topic by its id: the refusal must not show the name."""
-    if not broker.access.allows(caller, action, Resource.TOPIC, topic):
-        raise PenstockError(REASONS[Resource.TOPIC])

@@ -42,6 +42,8 @@ class Caller(NamedTuple):
     """How the caller authenticated, in the words of the audit log; empty if it did not."""
     client_id: str = ""
     """What the client calls itself, which nothing proves: for quotas and the audit log."""
+    request_id: str = ""
+    """The id of the request, if its API has one, for the audit log."""
 
 
 INTERNAL: Final = Caller(Principal("penstock"), Gateway.INTERNAL)
@@ -192,9 +194,8 @@ class Access:
         """``TOPIC_AUTHORIZATION_FAILED`` unless the caller may do this to the topic."""
         self.require(caller, action, Resource.TOPIC, topic)
 
-    def require_write(self, caller: Caller, topic: str) -> None:
-        """The same for publishing, which then finds the caller in ``writers``."""
-        self.require(caller, Action.WRITE, Resource.TOPIC, topic)
+    def note_writer(self, caller: Caller, topic: str) -> None:
+        """The caller may write to the topic, and is found in ``writers`` from now on."""
         if not self.allows_all and caller.gateway is not Gateway.INTERNAL:
             if len(self.writers) >= ACCESS_DECISIONS_MAX:
                 self.writers.clear()

@@ -51,7 +51,7 @@ def _escaped(value: str) -> str:
     text = _SPECIAL.sub(r"\\\1", value).replace("\0", "\\00")
     if text.startswith((" ", "#")):
         text = f"\\{text}"
-    if text.endswith(" ") and len(text) > 1:
+    if value.endswith(" ") and len(value) > 1:
         text = f"{text[:-1]}\\ "
     return text
 

@@ -16,9 +16,12 @@ IDEMPOTENCY_TOPIC: Final = TopicName("__idempotency")
 SINKS_TOPIC: Final = TopicName("__sinks")
 """Exactly-once sinks: their last batches, and commits in progress."""
 
+AUDIT_TOPIC: Final = TopicName("__audit")
+"""The audit log."""
+
 GROUP_STATE_TOPICS: Final = (OFFSETS_TOPIC, QUEUE_STATE_TOPIC)
 """The state of a group is in partition i of each, so one node must lead both. In the order in which they are loaded."""
-INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, QUEUE_STATE_TOPIC, IDEMPOTENCY_TOPIC, SINKS_TOPIC})
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, QUEUE_STATE_TOPIC, IDEMPOTENCY_TOPIC, SINKS_TOPIC, AUDIT_TOPIC})
 """Topics that the broker creates for itself. Users may read them, but not create or delete them."""
 
 STAGING_PREFIX: Final = "__staging."

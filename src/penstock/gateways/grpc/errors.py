@@ -92,6 +92,7 @@ CODES: Final[Mapping[Reason, StatusCode]] = {
     Reason.NOT_ENOUGH_REPLICAS: StatusCode.UNAVAILABLE,
     Reason.SHUTTING_DOWN: StatusCode.UNAVAILABLE,
     Reason.REQUEST_TIMED_OUT: StatusCode.DEADLINE_EXCEEDED,
+    Reason.AUDIT_UNAVAILABLE: StatusCode.UNAVAILABLE,
     Reason.METADATA_UNAVAILABLE: StatusCode.UNAVAILABLE,
     Reason.LINK_LOST: StatusCode.DEADLINE_EXCEEDED,
     Reason.CORRUPT_RECORDS: StatusCode.DATA_LOSS,

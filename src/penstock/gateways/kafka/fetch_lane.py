@@ -8,8 +8,8 @@ fails, with a session or several partitions) is left to ``handlers/k01_fetch.py`
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from penstock.core.operations.rights import authorise_lane
 from penstock.core.partitions.partition import Partition
+from penstock.core.security.lanes import authorise_lane
 from penstock.errors import PenstockError
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.handlers.k01_fetch import BY_ID_FROM, READ_COMMITTED, REPLICA_STATE_FROM
@@ -197,6 +197,7 @@ class FetchLane:
         version = context.version
         if (
             version < LANE_VERSION_MIN
+            or context.broker.audit.records_data
             or request.session_id != 0
             or request.session_epoch != NO_SESSION_EPOCH
             or len(request.topics) != 1

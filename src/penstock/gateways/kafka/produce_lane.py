@@ -247,6 +247,7 @@ class ProduceLane:
         version = context.version
         if (
             version < LANE_VERSION_MIN
+            or context.broker.audit.records_data
             or request.transactional_id is not None
             or request.acks not in (-1, 0, 1)
             or len(request.topic_data) != 1

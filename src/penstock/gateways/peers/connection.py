@@ -276,7 +276,7 @@ class PeerConnection(asyncio.BufferedProtocol):
         if problem:
             self._refuse(header, problem)
         known = gateway.cluster.secret
-        # This node may hear of a new secret later than the other one.
+        # This node may learn about a new secret later than the other one.
         generation = hello.generation if known.of(hello.generation) is not None else known.generation
         secret = known.of(generation)
         if secret is None:

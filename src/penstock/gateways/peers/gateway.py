@@ -84,7 +84,7 @@ class PeerGateway:
         self._connections[connection] = self._strangers[connection] = None
 
     def _secret_changed(self) -> None:
-        """Whoever knows only a secret that is not valid any more is no node of this cluster."""
+        """A node that knows only a secret that is no longer valid does not belong to this cluster."""
         for connection in list(self._connections):
             connection.check_secret()
 

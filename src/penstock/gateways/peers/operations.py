@@ -99,7 +99,7 @@ class PeerOperations:
         else:
             assert isinstance(asked, Operation)
             self._under_way[number] = None
-            cancel = self._door.begin_here(asked, caller, partial(self._done, number))
+            cancel = self._door.begin_here(asked, caller, partial(self._done, number), is_carried=True)
             if cancel is not None and number in self._under_way:
                 self._under_way[number] = cancel
 

@@ -235,7 +235,7 @@ async def test_the_handshake_of_a_caller_without_a_valid_certificate_fails(
 
 
 async def test_without_tls_a_node_is_told_what_to_do_and_nobody_else_is_answered(
-    tmp_path: Path, ours: Authority
+    tmp_path: Path, ours: Authority, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with two(tmp_path, ours) as cluster:
         wire = await Wire.open(cluster, None)
@@ -254,6 +254,8 @@ async def test_without_tls_a_node_is_told_what_to_do_and_nobody_else_is_answered
             async with asyncio.timeout(SECONDS_MAX):
                 assert await reader.read() == b""
             writer.close()
+        # Already the listener refuses it, before there is a connection of a node.
+        assert "the client does not use TLS" in caplog.text
 
 
 async def test_an_old_version_of_tls_is_refused(tmp_path: Path, ours: Authority) -> None:
@@ -282,6 +284,20 @@ async def test_what_another_connection_said_is_worth_nothing(tmp_path: Path, our
         assert not (await first.say(proof)).error_code
         for wire in (first, again):
             wire.close()
+
+
+async def test_a_secret_that_is_rotated_away_during_the_greeting_is_worth_nothing(
+    tmp_path: Path, ours: Authority
+) -> None:
+    async with two(tmp_path, ours) as cluster:
+        secret, said = secret_of(cluster), hello(cluster)
+        wire = await Wire.open(cluster, with_files(ours.node(2)))
+        challenge = decode_challenge((await wire.say(said)).auth_bytes)
+        for _ in range(2):
+            await cluster.nodes[1].broker.do(RotateClusterSecret(), INTERNAL)
+        refused = await wire.say(Proof(client_proof(secret, said, challenge.nonce, fingerprint_of(wire.certificate))))
+        assert refused.error_code
+        wire.close()
 
 
 @pytest.mark.parametrize("mode", [REQUIRE, ACCEPT])

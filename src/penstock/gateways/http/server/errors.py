@@ -110,6 +110,7 @@ STATUSES: Final[Mapping[Reason, int]] = {
     Reason.NOT_COORDINATOR: 503,
     Reason.REQUEST_TIMED_OUT: 504,
     Reason.METADATA_UNAVAILABLE: 503,
+    Reason.AUDIT_UNAVAILABLE: 503,
     Reason.LINK_LOST: 504,
     Reason.UNKNOWN: 500,
 }

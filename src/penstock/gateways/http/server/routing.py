@@ -80,7 +80,8 @@ class HttpCall:
 
     async def do(self, operation: Operation[T]) -> T:
         """The result of an operation; 504 if it takes longer than a request may."""
-        return await in_time(self.gateway, self.gateway.broker.do(operation, self.caller))
+        caller = self.caller._replace(request_id=self.request_id.decode("latin-1"))
+        return await in_time(self.gateway, self.gateway.broker.do(operation, caller))
 
     @property
     def is_head(self) -> bool:

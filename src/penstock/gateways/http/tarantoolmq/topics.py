@@ -7,8 +7,8 @@ from uuid import UUID, uuid5
 
 from msgspec import Meta, Struct
 
-from penstock.core.operations.rights import authorise_lane
 from penstock.core.security.access import AccessDenied
+from penstock.core.security.lanes import authorise_lane
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.server.answers import Answer, json_answer

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from starlette.requests import ClientDisconnect
 
-from penstock.core.operations.rights import authorise_lane
+from penstock.core.security.lanes import authorise_lane
 from penstock.errors import PenstockError
 from penstock.gateways.http.server.answers import NO_CONTENT, Answer, json_answer
 from penstock.gateways.http.server.routing import ApiCalls, CallDoc, Done, HttpCall, refused

@@ -8,9 +8,9 @@ from typing import Final
 
 from msgspec import UNSET
 
-from penstock.core.operations.rights import authorise_lane
 from penstock.core.publish import NewRecord, Placed, Results
 from penstock.core.queues.envelope import NO_ENVELOPE, write_envelope
+from penstock.core.security.lanes import authorise_lane
 from penstock.errors import BacklogFull, PenstockError, Reason
 from penstock.gateways.http.server.answers import Answer, json_answer
 from penstock.gateways.http.server.errors import Refusal

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from penstock.core.operations.rights import authorise_lane
+from penstock.core.security.lanes import authorise_lane
 from penstock.core.topics.topics import Topic
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.http.server.errors import UnknownTopicError

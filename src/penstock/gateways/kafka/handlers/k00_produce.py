@@ -12,8 +12,8 @@ from functools import partial
 from typing import Final
 
 from penstock.core.broker import Broker
-from penstock.core.operations.rights import authorise_lane, authorise_lane_by_id
 from penstock.core.partitions.partition import Done, Partition
+from penstock.core.security.lanes import authorise_lane, authorise_lane_by_id
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka import answers
 from penstock.gateways.kafka.answers import Deferred

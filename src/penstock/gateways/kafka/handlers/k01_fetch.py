@@ -15,9 +15,9 @@ from typing import Final
 from uuid import UUID
 
 from penstock.core.broker import Broker
-from penstock.core.operations.rights import authorise_lane, authorise_lane_by_id
 from penstock.core.partitions.partition import Partition
 from penstock.core.partitions.replica import Replica
+from penstock.core.security.lanes import authorise_lane, authorise_lane_by_id
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.fetch_session import NO_SESSION, FetchedPartition, FetchSession, TopicKey
