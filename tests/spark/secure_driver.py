@@ -18,6 +18,8 @@ def main() -> None:
     bootstrap, folder = sys.argv[1], Path(sys.argv[2])
     connection = {"kafka.bootstrap.servers": bootstrap, **json.loads(sys.argv[3])}
     logging.basicConfig(level=logging.DEBUG)
+    # It logs every call from Python to Java, with all arguments.
+    logging.getLogger("py4j").setLevel(logging.INFO)
     conf = {
         "spark.eventLog.enabled": "true",
         "spark.eventLog.dir": folder.as_uri(),

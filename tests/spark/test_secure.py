@@ -75,7 +75,7 @@ def test_the_command_line_runs_pipelines_and_sql_as_the_user(broker, tmp_path) -
     file = tmp_path / "copy.toml"
     file.write_text(
         '[pipeline]\nname = "copy"\n[source]\ntopics = "pipe-in"\nschema = "id INT"\n'
-        '[[steps]]\nsql = "SELECT id + 1 AS id FROM source"\n[[sinks]]\nkind = "topic"\ntopic = "pipe-out"\n'
+        '[[steps]]\nsql = "SELECT id + 1 AS id FROM `pipe-in`"\n[[sinks]]\nkind = "topic"\ntopic = "pipe-out"\n'
     )
     run("pipeline", "run", str(file), "--once")
     assert run("consume", "pipe-out").splitlines() == ['{"id":2}', '{"id":3}']

@@ -8,23 +8,29 @@ import pytest
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
+class Secure:
+    """Runs commands; ``addresses`` and ``credentials`` are the options that they need."""
+
+    def __init__(self, broker, penstock) -> None:
+        self.broker = broker
+        self.addresses = ["-b", broker.bootstrap, "--http", broker.address("http")]
+        self.credentials = ["--tls-ca", str(broker.ca_file), "--user", broker.user]
+        self.credentials += ["--password-file", str(broker.password_file)]
+        self._penstock = penstock
+
+    def __call__(self, *words, **how):
+        done = self._penstock(*words, **how)
+        assert self.broker.password not in done.out + done.err
+        return done
+
+
 @pytest.fixture
 def secure(penstock_secure_broker, penstock, monkeypatch, tmp_path):
-    """Run a command in a folder where no context exists yet; ``connection`` are the options that it needs."""
+    """Without an address in the environment, and without any context."""
     for name in ("PENSTOCK_BOOTSTRAP", "PENSTOCK_HTTP"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PENSTOCK_CONTEXTS_FILE", str(tmp_path / "contexts.toml"))
-    broker = penstock_secure_broker
-    credentials = ["--tls-ca", str(broker.ca_file), "--user", broker.user, "--password-file", str(broker.password_file)]
-    addresses = ["-b", broker.bootstrap, "--http", broker.address("http")]
-
-    def run(*words, **how):
-        done = penstock(*words, **how)
-        assert broker.password not in done.out + done.err
-        return done
-
-    run.credentials, run.addresses, run.broker = credentials, addresses, broker
-    return run
+    return Secure(penstock_secure_broker, penstock)
 
 
 @pytest.fixture
