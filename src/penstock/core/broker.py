@@ -65,7 +65,7 @@ class Broker:
     is_http_tls: bool = False
     """Whether the HTTP listener uses TLS. If so, it is assumed of the other nodes too."""
 
-    def __init__(  # noqa: PLR0915  all parts of a node are created here
+    def __init__(
         self,
         settings: Settings,
         *,

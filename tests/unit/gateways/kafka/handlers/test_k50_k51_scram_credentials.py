@@ -13,10 +13,12 @@ from penstock.core.security.identity import Password, Secret
 from penstock.errors import PenstockError
 from penstock.limits import ALTERED_CREDENTIALS_MAX
 from penstock.settings import Authentication, SecuritySettings
+from penstock.wire.kafka.alter_user_scram_credentials_generated import AlterUserScramCredentialsRequest
 from penstock.wire.kafka.alter_user_scram_credentials_generated import (
-    AlterUserScramCredentialsRequest,
-    AlterUserScramCredentialsRequestDeletion,
-    AlterUserScramCredentialsRequestUpsertion,
+    AlterUserScramCredentialsRequestDeletion as Deletion,
+)
+from penstock.wire.kafka.alter_user_scram_credentials_generated import (
+    AlterUserScramCredentialsRequestUpsertion as Upsertion,
 )
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_user_scram_credentials_generated import (
@@ -24,8 +26,6 @@ from penstock.wire.kafka.describe_user_scram_credentials_generated import (
     DescribeUserScramCredentialsRequestUser,
 )
 from tests.support.kafka_node import KafkaNode
-
-Deletion, Upsertion = AlterUserScramCredentialsRequestDeletion, AlterUserScramCredentialsRequestUpsertion
 
 
 @pytest_asyncio.fixture
