@@ -140,7 +140,11 @@ def _node_configs(broker: Broker, listener: str) -> Iterator[ConfigValue]:
     yield _static("log.dir", broker.logs.data_dir, "The same as log.dirs.")
     yield _static("advertised.listeners", listener, "The address that clients connect to.")
     yield _value(
-        "authorizer.class.name", ConfigKind.STRING, "", "", "There is no authorizer: every client has full access."
+        "authorizer.class.name",
+        ConfigKind.STRING,
+        "",
+        "",
+        "Access rules are built in: security.authentication turns them on.",
     )
     yield _flag("delete.topic.enable", "Topics can be deleted.", on=True)
     yield _flag("log.cleaner.enable", "Topics with cleanup.policy=compact are compacted.", on=True)
