@@ -16,7 +16,7 @@ from penstock.core.topics.names import OFFSETS_TOPIC
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.nodes import nodes_of
 from penstock.limits import CONNECTION_IDLE_MS_MAX, OFFSET_METADATA_BYTES_MAX
-from penstock.settings import Settings
+from penstock.settings import Authentication, Settings
 
 _MINUTE_MS: Final = 60 * 1000
 _HOUR_MS: Final = 60 * _MINUTE_MS
@@ -66,7 +66,7 @@ def describe_broker_configs(
     here = broker.cluster.nodes.nodes.get(broker.node_id)
     own = next((node.address for node in nodes_of(context) if node.node_id == broker.node_id), context.advertised)
     values = [
-        *_node_configs(broker, f"PLAINTEXT://{own}"),
+        *_node_configs(broker, f"{_protocol(context)}://{own}"),
         _http_listeners(broker),
         *_numbers(settings),
         _flag(
@@ -102,6 +102,13 @@ def describe_broker_configs(
         values.append(_value("broker.rack", ConfigKind.STRING, rack, "", "The rack of this broker."))
     layers = [(ConfigSource.DYNAMIC_BROKER, set_here), (ConfigSource.DYNAMIC_DEFAULT, set_on_all)]
     return sorted((_with_layers(value, layers) for value in values), key=lambda value: value.name)
+
+
+def _protocol(context: RequestContext) -> str:
+    """The protocol of the listener that the client used, in Kafka's words."""
+    encryption = "PLAINTEXT" if context.listener.tls is None else "SSL"
+    is_required = context.broker.settings.security.authentication is Authentication.REQUIRED
+    return f"SASL_{encryption}" if is_required else encryption
 
 
 def describe_all_brokers(values: Mapping[str, str]) -> list[ConfigValue]:
