@@ -65,7 +65,7 @@ class Broker:
     is_http_tls: bool = False
     """Whether the HTTP listener uses TLS. If so, it is assumed of the other nodes too."""
 
-    def __init__(  # noqa: PLR0915  all parts of a node are created here
+    def __init__(
         self,
         settings: Settings,
         *,
@@ -100,10 +100,8 @@ class Broker:
         self.publisher: Final = Publisher(self, flusher)
         self.background: Background = _run_to_the_end
         """Starts a coroutine in the background; the runtime makes it a task."""
-        self.within: Within = _wait_without_limit
-        """Limits a wait; set by the runtime, which has a clock."""
-        self.off_loop: OffLoop = _run_here
-        """Runs blocking work; the runtime uses threads."""
+        self.within: Within = _wait_without_limit  # The runtime has a clock.
+        self.off_loop: OffLoop = _run_here  # The runtime uses threads.
         self.http: Address | None = None
         """The address of the HTTP listener once it listens, which Kafka's clients can ask for."""
         topic = partial(InternalTopic, self)

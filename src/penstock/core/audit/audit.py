@@ -104,7 +104,7 @@ class Audit:
         result = Result.SUCCESS if succeeded else Result.DENIED
         fields = by_caller(caller) | {"method": method, "reason": reason}
         if not succeeded:
-            # Nothing proves it, but whoever reads the log wants to see which name was tried.
+            # Nothing proves it, but a reader of the log needs to see which name was tried.
             fields["principal"] = shown(user)
         record = self._record(EventClass.AUTHENTICATION, result, operation="Renew" if renews else LOGIN, **fields)
         self._write_few((LOGIN, record.principal, record.client, result), record)

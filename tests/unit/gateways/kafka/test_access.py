@@ -38,6 +38,10 @@ from penstock.wire.kafka.alter_replica_log_dirs_generated import (
     AlterReplicaLogDirsRequestDir,
     AlterReplicaLogDirsRequestTopic,
 )
+from penstock.wire.kafka.alter_user_scram_credentials_generated import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsRequestDeletion,
+)
 from penstock.wire.kafka.api_versions_generated import ApiVersionsRequest
 from penstock.wire.kafka.apis import API, ApiKey
 from penstock.wire.kafka.consumer_group_heartbeat_generated import ConsumerGroupHeartbeatRequest
@@ -61,6 +65,7 @@ from penstock.wire.kafka.describe_topic_partitions_generated import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsRequestTopic,
 )
+from penstock.wire.kafka.describe_user_scram_credentials_generated import DescribeUserScramCredentialsRequest
 from penstock.wire.kafka.elect_leaders_generated import ElectLeadersRequest, ElectLeadersRequestTopicPartitions
 from penstock.wire.kafka.find_coordinator_generated import FindCoordinatorRequest
 from penstock.wire.kafka.heartbeat_generated import HeartbeatRequest
@@ -214,6 +219,13 @@ CASES: dict[ApiKey, Case] = {
                 (Action.DESCRIBE, TOPIC),
             ),
         ),
+    ),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: Case(
+        lambda *_: DescribeUserScramCredentialsRequest(None), (need(31, "", (Action.DESCRIBE, CLUSTER)),)
+    ),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: Case(
+        lambda *_: AlterUserScramCredentialsRequest([AlterUserScramCredentialsRequestDeletion("u", 1)]),
+        (need(31, "results", (Action.ALTER, CLUSTER)),),
     ),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: Case(
         lambda *_: DescribeClientQuotasRequest(), (need(31, "", (Action.DESCRIBE_CONFIGS, CLUSTER)),)
