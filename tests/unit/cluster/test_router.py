@@ -237,7 +237,7 @@ async def test_an_operation_of_a_newer_release_is_refused_alone(cluster: QueueCl
 
 async def test_the_whole_caller_travels(cluster: QueueCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a node would decide about somebody with fewer groups, or another listener."""
-    caller = Caller(Principal("User:a"), Gateway.GRPC, "10.0.0.1", ("staff", "ops"), "outside", "token", "app")
+    caller = Caller(Principal("User:a"), Gateway.GRPC, "10.0.0.1", ("staff", "ops"), "outside", "token", "app", "r1")
     assert all(caller), "every field has a value that is not its default"
     assert len(caller) == len(Caller._fields)
     owner, other, group = apart(cluster)
@@ -245,9 +245,9 @@ async def test_the_whole_caller_travels(cluster: QueueCluster, monkeypatch: pyte
     door = owner.broker.door
     begin = door.begin_here
 
-    def noted(operation: Any, by: Caller, done: Any) -> Any:
+    def noted(operation: Any, by: Caller, done: Any, **more: Any) -> Any:
         callers.append(by)
-        return begin(operation, by, done)
+        return begin(operation, by, done, **more)
 
     monkeypatch.setattr(door, "begin_here", noted)
     await other.broker.do(Lease("t", group, "w", 1, 60_000), caller)
