@@ -124,10 +124,7 @@ class Broker:
         self.dead_letters: Final = DeadLetters(self)
         self.settling: Final = Settling(clock, self.wake_at)
         self.audit: Final[Audit] = Audit(self, settings)
-        self.timed: Final[list[Timed]] = [
-            *(self.groups, self.meters, self.idempotency, self.queues, self.sinks, self.dead_letters, self.settling),
-            self.audit,
-        ]
+        self.timed: Final = self._timed()
         """The parts with deadlines; the runtime calls them."""
         self.door: Final = Door(self)
         self.do: Final = self.door.do
@@ -143,6 +140,10 @@ class Broker:
         self.cluster: Final = ClusterSide(self, store, rules)
         self.peers: Peers = LocalPeers(self)
         """Sends batches to the leaders of partitions. Replaced in a cluster with other nodes."""
+
+    def _timed(self) -> list[Timed]:
+        found: list[Timed] = [self.groups, self.meters, self.idempotency, self.queues, self.sinks]
+        return [*found, self.dead_letters, self.settling, self.audit]
 
     def _authenticator(self, store: MetadataStore, report: Report) -> Authenticator:
         made = Authenticator(
