@@ -368,7 +368,7 @@ async def test_the_authenticator_reports_logins_that_succeed_and_that_fail(tmp_p
         log.take()
         authenticator = node.broker.authenticator
         keys = await authenticator.hashed("correct horse")
-        await authenticator.users.create("anna", keys, admin=False)
+        await authenticator.users.create("anna", keys, 0)
         good = Password("anna", Secret(b"correct horse"))
         for credential in (good, good, Password("anna", Secret(b"battery")), Password("who", Secret(b"staple"))):
             with contextlib.suppress(PenstockError):
