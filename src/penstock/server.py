@@ -209,7 +209,7 @@ class Server:
                 )
             except OSError as error:
                 raise StartError(
-                    f"cannot write the audit log to {settings.file}: {error.strerror or error}; set audit.file to another file"
+                    f"Cannot write the audit log to {settings.file}: {error.strerror or error}; set audit.file to another file"
                 ) from error
             outputs.append(FileOutput(broker, file))
         if settings.topic:

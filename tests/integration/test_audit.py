@@ -53,7 +53,7 @@ def test_a_file_that_cannot_be_written_stops_the_start(tmp_path: Path) -> None:
     try:
         broker.start()
     except RuntimeError as error:
-        assert "cannot write the audit log" in str(error)
+        assert "Cannot write the audit log" in str(error)
     else:
         broker.stop()
         raise AssertionError("the broker started without its audit log")

@@ -110,8 +110,7 @@ class Broker:
         self.registry: Final = GroupRegistry(store, clock, entropy)
         self.awaited_groups: Final = AwaitedGroups(self, flusher)
         self.tiering: Final = Tiering(self)
-        self.on_sooner: Callable[[int], None] = lambda _at_ms: None
-        """Set by the runtime; see :meth:`wake_at`."""
+        self.on_sooner: Callable[[int], None] = lambda _at_ms: None  # Set by the runtime; see wake_at.
         self.groups.deadlines.on_sooner = self.wake_at
         self.idempotency: Final = Idempotency(
             self, topic(IDEMPOTENCY_TOPIC, report), flusher, report, window_ms=settings.queues.idempotency_ms
@@ -158,6 +157,7 @@ class Broker:
             report=report,
         )
         self.access.is_super = made.is_admin
+        made.attempts.on_login = lambda *login: self.audit.login(*login)  # noqa: PLW0108  it is made later
         made.on_changed.append(lambda: self.access.forget())  # noqa: PLW0108  tests replace it
         return made
 

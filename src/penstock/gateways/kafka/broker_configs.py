@@ -9,7 +9,15 @@ from operator import attrgetter
 from typing import Final
 
 from penstock.core.broker import Broker
-from penstock.core.broker_config import BROKER_CONFIGS, HOUSEKEEPING_MS, LOG_DIRS_RATE, RECEIVING_RATE, SENDING_RATE
+from penstock.core.broker_config import (
+    BROKER_CONFIGS,
+    CONNECTION_RATE,
+    CONNECTIONS_PER_IP,
+    HOUSEKEEPING_MS,
+    LOG_DIRS_RATE,
+    RECEIVING_RATE,
+    SENDING_RATE,
+)
 from penstock.core.topics.config import ConfigLayer, ConfigSynonym, ConfigValue, described
 from penstock.core.topics.config_table import TOPIC_CONFIGS, ConfigKind, ConfigSource
 from penstock.core.topics.names import OFFSETS_TOPIC
@@ -190,7 +198,7 @@ def _housekeeping_configs(interval_ms: int) -> Iterator[ConfigValue]:
 
 
 def _rate_configs() -> Iterator[ConfigValue]:
-    for name in (SENDING_RATE, RECEIVING_RATE, LOG_DIRS_RATE):
+    for name in (SENDING_RATE, RECEIVING_RATE, LOG_DIRS_RATE, CONNECTIONS_PER_IP, CONNECTION_RATE):
         definition = BROKER_CONFIGS[name]
         yield _value(name, definition.kind, definition.default, definition.default, definition.documentation)
 
