@@ -125,6 +125,7 @@ class Authenticator:
         else:
             identity = await self._by_password(credential.user, text, client)
         self._remember(credential, identity)
+        self.attempts.proved(identity, client)
         return identity
 
     def remembered(self, credential: Credential, *, is_private: bool) -> Identity | None:
@@ -144,7 +145,9 @@ class Authenticator:
             raise self.attempts.refused(Method.CERTIFICATE, Failure.MALFORMED) from None
         if self.users.is_admin(name):
             raise self.attempts.refused(Method.CERTIFICATE, Failure.ADMINISTRATOR)
-        return self.session(self.identity(name, Method.CERTIFICATE))
+        identity = self.session(self.identity(name, Method.CERTIFICATE))
+        self.attempts.proved(identity, "")
+        return identity
 
     def is_current(self, identity: Identity) -> bool:
         """Whether the identity still holds: its user and key exist, its password is the same, and its token has not expired."""

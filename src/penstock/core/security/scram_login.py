@@ -54,6 +54,7 @@ class ScramLogin:
             await self._fail(Failure.UNKNOWN_USER)
         self._authenticator.attempts.succeeded(self._client, user)
         identity = self._authenticator.identity(user, self._method, generation=record.generation)
+        self._authenticator.attempts.proved(identity, self._client)
         return self._authenticator.session(identity), answer
 
     async def _fail(self, why: Failure) -> NoReturn:

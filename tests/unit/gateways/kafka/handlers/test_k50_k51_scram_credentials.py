@@ -13,9 +13,7 @@ from penstock.core.security.identity import Password, Secret
 from penstock.errors import PenstockError
 from penstock.limits import ALTERED_CREDENTIALS_MAX
 from penstock.settings import Authentication, SecuritySettings
-from penstock.wire.kafka.alter_user_scram_credentials_generated import (
-    AlterUserScramCredentialsRequest,
-)
+from penstock.wire.kafka.alter_user_scram_credentials_generated import AlterUserScramCredentialsRequest
 from penstock.wire.kafka.alter_user_scram_credentials_generated import (
     AlterUserScramCredentialsRequestDeletion as Deletion,
 )
