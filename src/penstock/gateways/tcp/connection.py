@@ -179,14 +179,11 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         """Whether the first bytes can begin a line of JSON. If not, refuse the connection, and close it."""
         opening = (self._opening or b"") + data[:OPENING_BYTES]
         self._opening = opening if len(opening) < OPENING_BYTES and b"\n" not in opening else None
-        if opening.startswith(TLS):
-            self._closing = True
-            self.arrival.failed(TLS_ON_PLAIN)
-            self.abort()
-            return False
         refused = wrong_protocol(opening)
         if refused is None:
             return True
+        if opening.startswith(TLS):
+            self.arrival.failed(TLS_ON_PLAIN)
         self._opening = None
         self.gateway.count_error(refused.kind)
         self._answer(failure(refused.text))

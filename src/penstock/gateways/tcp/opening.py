@@ -21,4 +21,6 @@ def wrong_protocol(opening: bytes) -> Refused | None:
         return Refused(
             WRONG_PROTOCOL, "This listener takes lines of JSON, not HTTP; send HTTP requests to the listener for HTTP"
         )
+    if opening.startswith(TLS):
+        return Refused(WRONG_PROTOCOL, "This listener does not use TLS; connect without it")
     return None

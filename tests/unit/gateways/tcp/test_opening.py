@@ -17,6 +17,7 @@ REQUESTS = {
     "a short line": b"GET /\n",
     "a target that is too long for a line": b"POST /" + b"x" * 5000 + b" HTTP/1.1\r\n\r\n",
     "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+    "a session ticket of TLS with lines in it": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n",
 }
 
 
@@ -35,19 +36,6 @@ async def test_a_body_with_lines_of_json_is_not_carried_out(tmp_path: Path, head
         assert client.pipe.closed
         assert "made-by-a-page" not in node.broker.topics
         assert node.broker.meters.request_errors.get(("tcp", "wrong_protocol")) == 1
-
-
-@pytest.mark.parametrize("size", [1, 3, 8, 10_000])
-async def test_a_tls_handshake_with_lines_of_json_in_its_session_ticket_is_not_carried_out(
-    tmp_path: Path, size: int
-) -> None:
-    async with TcpNode(tmp_path, tcp=TcpSettings(line_bytes_max=1024)) as node:
-        client = node.connect()
-        data = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n" + CREATE
-        for at in range(0, len(data), size):
-            client.connection.data_received(data[at : at + size])
-        assert client.pipe.aborted
-        assert "made-by-a-page" not in node.broker.topics
 
 
 @pytest.mark.parametrize("first", [b"get / http/1.1\n", b"GET", b"POSTS /\n", b"\x16\n", b"\n\n", b"no json at all\n"])

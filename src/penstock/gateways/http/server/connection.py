@@ -202,9 +202,8 @@ class HttpConnection(HttpToolsProtocol):
             self._refuse(data)
             return
         elif data[0] == TLS_RECORD:
+            # Answered like everything that is not HTTP.
             self.arrival.failed(TLS_ON_PLAIN)
-            self.transport.abort()
-            return
         self._run(data)
 
     def mute(self, delay_ms: int) -> None:

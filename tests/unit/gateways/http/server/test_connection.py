@@ -73,7 +73,7 @@ async def test_a_head_without_an_end_is_refused(tmp_path: Path, begin: bytes) ->
         await raw.close()
 
 
-@pytest.mark.parametrize("noise", [b"\x17\x03\x01\x00\x05hello\r\n\r\n", b"GET\r\n\r\n", b"POST / HTTP/9.9\r\n\r\n"])
+@pytest.mark.parametrize("noise", [b"\x16\x03\x01\x00\x05hello\r\n\r\n", b"GET\r\n\r\n", b"POST / HTTP/9.9\r\n\r\n"])
 async def test_noise_is_refused_in_json_and_disturbs_nobody(node: HttpNode, noise: bytes) -> None:
     raw = await node.connect()
     answer = await raw.ask(noise)
