@@ -60,10 +60,14 @@ def hint_of(error: BaseException) -> str:
         if is_short_of_nodes and "penstock cluster status" not in str(error):
             return "; penstock cluster status shows which nodes are missing"
         if isinstance(error, errors.RequestRefused) and error.is_not_found:
-            return "; see penstock queue ls and penstock topic ls"
+            return "" if _says_what_to_do(error.sentence) else "; see penstock queue ls and penstock topic ls"
         if isinstance(error, errors.RequestRefused) and error.status == errors.UNAUTHENTICATED_STATUS:
             return "; check --user and --password-file, --token-file, or the context"
     return ""
+
+
+def _says_what_to_do(sentence: str) -> bool:
+    return "; " in sentence
 
 
 def code_of(error: BaseException) -> Exit | None:

@@ -23,6 +23,7 @@ from penstock.client.errors import (
     NOT_ENOUGH_REPLICAS,
     NOT_LEADER_OR_FOLLOWER,
     BrokerRefused,
+    RequestRefused,
 )
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -175,6 +176,11 @@ def test_who_finds_nobody_to_do_it_is_told_where_to_look_and_once(code) -> None:
     assert hint_of(BrokerRefused(code, "t/0")) == "; penstock cluster status shows which nodes are missing"
     assert hint_of(BrokerRefused(code, "t/0", "start the nodes (penstock cluster status)")) == ""
     assert hint_of(BrokerRefused(NOT_LEADER_OR_FOLLOWER, "t/0")) == ""
+
+
+def test_a_refusal_that_says_what_to_do_gets_no_hint() -> None:
+    assert hint_of(RequestRefused(404, "NOT_FOUND", "There is no user 'bert'; list the users to see their names")) == ""
+    assert "penstock topic ls" in hint_of(RequestRefused(404, "NOT_FOUND", "There is no topic bert"))
 
 
 def test_json_is_short_for_output_json_wherever_there_is_an_output(capsys) -> None:

@@ -127,6 +127,6 @@ class GrpcCall:
             self.broker.quotas.consumed(self.caller, size_bytes)
 
     def check_quota(self) -> None:
-        """QuotaExceeded if the client is over a quota: a call is all that it can be told with, and a refused one can be repeated."""
+        """QuotaExceeded if the client is over a quota: a call has no other way to slow a client down, and a refused one can be repeated."""
         if self.broker.quotas.is_on:
             self.broker.quotas.check(self.caller)
