@@ -193,3 +193,22 @@ def test_no_operation_and_no_result_shows_a_secret() -> None:
     )
     assert "marked" not in repr(shown)
     assert b"marked" in msgspec.msgpack.encode(shown[0])
+
+
+async def test_a_right_on_the_cluster_is_not_enough_to_become_a_super_user_of_the_settings(tmp_path: Path) -> None:
+    security = SecuritySettings(authentication=Authentication.REQUIRED, super_users="User:boss,User:chief,User:anna")
+    async with KafkaNode(tmp_path, security=security) as node:
+        await node.broker.do(users.CreateUser("chief", "chief's"), ANNA)
+        allowed = Rule(str(BERT.principal), Permission.ALLOW, Action.ALTER, Resource.CLUSTER, "kafka-cluster")
+        await node.broker.do(CreateRules((allowed,)), ANNA)
+        made = users.ScramCredential(b"salt" * 4, 4096, bytes(32))
+        for asked in (
+            users.CreateUser("boss", "mine"),
+            users.AlterScram("boss", {"SCRAM-SHA-256": made}),
+            users.SetPassword("chief", "mine"),
+            users.AlterScram("chief", {"SCRAM-SHA-256": made}),
+            users.CreateKey("chief"),
+            users.DeleteUser("chief"),
+        ):
+            assert await refusal(node, asked, BERT) is Reason.CLUSTER_AUTHORIZATION_FAILED, asked
+        assert await log_in(node, "chief", "chief's") == "User:chief"
