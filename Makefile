@@ -158,6 +158,10 @@ bench-spark: $(VENV)/.installed-dev ## Compare the Spark connector with a source
 bench-cluster: $(VENV)/.installed-dev $(VENV)/.installed-bench ## Compare three nodes with one node and with Kafka: rows, idle cost, failover.
 	@$(BIN)/python -m bench.cluster $(ARGS)
 
+.PHONY: bench-security
+bench-security: $(VENV)/.installed-dev $(VENV)/.installed-bench ## Measure the CPU cost of TLS, access rules and encryption, in Penstock and in Kafka; under five minutes.
+	@$(BIN)/python -m bench.security $(ARGS)
+
 .PHONY: lock
 lock: ## Bring requirements-dev.txt up to date with pyproject.toml and PyPI (needs uv).
 	@UV_CUSTOM_COMPILE_COMMAND="make lock" uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \

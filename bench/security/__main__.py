@@ -11,7 +11,7 @@ from bench.security.loads import BY_NAME, Limits
 from bench.security.run import SecurityPlan, run
 from bench.security.tables import markdown
 
-_QUICK = {"rounds": 1, "warm_rounds": 0, "seconds": 0.1, "warmup": 0.02}
+_QUICK = {"rounds": 1, "warm_rounds": 0, "seconds": 0.1, "warmup": 0.02, "bytes_max": 32 << 20}
 
 
 def _names(text: str) -> list[str]:
@@ -26,13 +26,19 @@ def main() -> int:
     )
     parser.add_argument("--only", type=_names, default=[], help=f"run only these of {', '.join(BY_NAME)}")
     parser.add_argument("--no-kafka", action="store_true", help="measure Penstock alone")
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
-        "--warm-rounds", type=int, default=2, help="run this many rounds before these that do not count"
+        "--warm-rounds", type=int, default=1, help="run this many rounds before these that do not count"
     )
     parser.add_argument("--seconds", type=float, default=0.4, help="measure each row for this many seconds")
     parser.add_argument("--warmup", type=float, default=0.1, help="warm each row up for this many seconds before that")
-    parser.add_argument("--minutes", type=float, default=4.5, help="begin no round after this many minutes")
+    parser.add_argument(
+        "--compile",
+        type=float,
+        default=4.0,
+        help="in the rounds that do not count, measure Kafka for this many seconds",
+    )
+    parser.add_argument("--minutes", type=float, default=4.0, help="begin no round after this many minutes")
     parser.add_argument("--bytes-max", type=int, default=128 << 20, help="write at most this many bytes per row")
     parser.add_argument(
         "--quick", action="store_true", help="one short round, to see that it runs: the numbers mean little"
@@ -48,6 +54,7 @@ def main() -> int:
         rounds=given.rounds,
         warm_rounds=given.warm_rounds,
         minutes=given.minutes,
+        compile_s=given.compile,
         limits=Limits(given.seconds, given.warmup, given.bytes_max),
     )
     # On SIGTERM it still stops what it started.

@@ -7,12 +7,13 @@ compiled, and no round begins after the time is up. Every process that was start
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench.peers.base import Peer
@@ -37,6 +38,7 @@ from penstock.client import ClientError
 
 ORDER = (*(parts.name for parts in VARIANTS), KAFKA, KAFKA_TLS)
 _OVER_KAFKA = ("produce-100", "produce-100x16", "produce-16k", "fetch-16k", "fetch-1m", "connect")
+_COMPILE_BYTES_MAX = 512 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,8 @@ class SecurityPlan:
     rounds: int
     warm_rounds: int
     minutes: float
+    compile_s: float
+    """How long a row is measured that does not count, at a system that compiles its code."""
     limits: Limits
 
 
@@ -132,10 +136,15 @@ def _rounds(plan: SecurityPlan, targets: dict[str, Target], until: float, report
         for load in loads:
             names = [name for name in systems_of(load.name) if name in targets]
             for name in names[:: -1 if turn % 2 else 1]:
-                _one(load, targets[name], turn, plan.limits, report)
+                limits = plan.limits
+                if turn < 0 and targets[name].compiles:
+                    limits = replace(limits, seconds=plan.compile_s, bytes_max=_COMPILE_BYTES_MAX)
+                _one(load, targets[name], turn, limits, report)
 
 
 def _one(load: Load, target: Target, turn: int, limits: Limits, report: SecurityReport) -> None:
+    # What the last measurement has left in the page cache is written back now, not during this one.
+    os.sync()
     try:
         sample = measure(load, target, turn, limits)
     except (BenchError, ClientError, OSError) as error:

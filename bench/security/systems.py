@@ -44,6 +44,8 @@ class Target:
     """Creates topics."""
     user: ClientSecurity
     """Sends the load."""
+    compiles: bool = False
+    """Whether it is slow until it has compiled its code, as a Java process is: it needs a long load before one that counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +153,10 @@ class SecuredKafka(Kafka):
     def targets(self) -> list[Target]:
         """Both listeners."""
         security = ClientSecurity(ca_pem=self._authority.certificate_pem.decode())
-        plain = Target(KAFKA, self.title, self.pid, Endpoints(self.address), UNSECURED, UNSECURED)
-        tls = Target(KAFKA_TLS, f"{self.title}, TLS", self.pid, Endpoints(self.tls_address), security, security)
+        plain = Target(KAFKA, self.title, self.pid, Endpoints(self.address), UNSECURED, UNSECURED, compiles=True)
+        tls = Target(
+            KAFKA_TLS, f"{self.title}, TLS", self.pid, Endpoints(self.tls_address), security, security, compiles=True
+        )
         return [plain, tls]
 
 

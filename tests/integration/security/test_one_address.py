@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 import httpx
 import pytest
+from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 
 from penstock.testing.broker import BrokerThread

@@ -233,7 +233,8 @@ def test_a_stamp_travels_through_a_valid_batch_to_the_consumer() -> None:
     stored = b""
     for offset, stamp in enumerate((111, 222)):
         frame = bytes(stamper.frame(stamp))
-        at = frame.index(b"@") - (len(BATCH) - 101)
+        # A lone @ may also be a byte of the checksum or of the time.
+        at = frame.index(b"@000") - (len(BATCH) - 101)
         batch = frame[at : at + len(BATCH)]
         assert crc_matches(batch)
         stored += offset.to_bytes(8, "big") + batch[8:]

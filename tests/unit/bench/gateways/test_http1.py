@@ -18,6 +18,12 @@ def test_a_request_says_the_length_of_its_body() -> None:
     assert http1.request("GET", "/x", HERE) == b"GET /x HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n"
 
 
+def test_a_request_has_the_credentials_that_it_is_given() -> None:
+    assert http1.request("GET", "/x", HERE, authorization="Bearer key") == (
+        b"GET /x HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nAuthorization: Bearer key\r\n\r\n"
+    )
+
+
 def test_a_chunk_says_its_length_in_hexadecimal() -> None:
     assert http1.chunk(b"v" * 26) == b"1a\r\n" + b"v" * 26 + b"\r\n"
     assert http1.chunk(b"") == b"0\r\n\r\n"
