@@ -148,6 +148,24 @@ async def test_a_revoked_key_is_refused_and_its_streams_end(node: SecuredNode) -
     assert node.http.streams == {}
 
 
+@pytest.mark.parametrize("in_lane", [True, False], ids=["lane", "asgi"])
+async def test_a_lease_that_waits_gives_nothing_to_a_key_that_was_revoked(node: SecuredNode, in_lane: bool) -> None:
+    if in_lane:
+        assert await node.post(headers=bearer(node.key)) == 200
+    asked = {"topic": "orders", "group": "g", "owner": "o", "lease_ms": 60_000, "wait_ms": 50_000}
+    if in_lane:
+        seen = (await node.client.post("/v1/lease", json=asked | {"max_records": 10}, headers=bearer(node.key))).json()
+        assert len(seen["records"]) == 1
+    waiting = asyncio.ensure_future(node.client.post("/v1/lease", json=asked, headers=bearer(node.key)))
+    async with asyncio.timeout(60):
+        while (queue := node.broker.queues.get("orders", "g")) is None or not queue.takers:
+            await asyncio.sleep(0)
+    await node.broker.authenticator.keys.revoke(node.key_id, "robot")
+    assert await node.post(auth=("anna", PASSWORD)) == 200
+    answer = await waiting
+    assert (answer.status_code, "records" in answer.json()) == (401, False)
+
+
 async def test_a_token_counts_until_it_expires(node: SecuredNode) -> None:
     token = node.token()
     for _ in range(3):
