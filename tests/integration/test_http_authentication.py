@@ -17,6 +17,7 @@ from penstock.settings import Authentication, ClientAuth, OauthSettings, Securit
 from penstock.transport.listener import Listener
 from penstock.transport.tls import ServerTls
 from tests.support.http_node import HttpNode
+from tests.support.kafka_wire import until
 from tests.support.listeners import encrypted
 from tests.support.pki import Authority
 from tests.support.tokens import AUDIENCE, ISSUER, Provider
@@ -157,9 +158,7 @@ async def test_a_lease_that_waits_gives_nothing_to_a_key_that_was_revoked(node: 
         seen = (await node.client.post("/v1/lease", json=asked | {"max_records": 10}, headers=bearer(node.key))).json()
         assert len(seen["records"]) == 1
     waiting = asyncio.ensure_future(node.client.post("/v1/lease", json=asked, headers=bearer(node.key)))
-    async with asyncio.timeout(60):
-        while (queue := node.broker.queues.get("orders", "g")) is None or not queue.takers:
-            await asyncio.sleep(0)
+    await until(lambda: (queue := node.broker.queues.get("orders", "g")) is not None and queue.takers)
     await node.broker.authenticator.keys.revoke(node.key_id, "robot")
     assert await node.post(auth=("anna", PASSWORD)) == 200
     answer = await waiting

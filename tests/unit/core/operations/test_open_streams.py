@@ -18,6 +18,7 @@ from penstock.operations.records import FollowTopic
 from penstock.types import Gateway
 from tests.support.access import use_rules
 from tests.support.kafka_node import KafkaNode
+from tests.support.kafka_wire import until
 
 ANNA, BERT = (Caller(Principal(f"User:{name}"), Gateway.HTTP) for name in ("anna", "bert"))
 
@@ -125,8 +126,6 @@ async def test_a_call_that_waits_is_refused_when_its_caller_loses_the_right(node
     assert refused.reason is Reason.TOPIC_AUTHORIZATION_FAILED
     assert not ended["bert"]
     await node.append("t", 0, 1)
-    async with asyncio.timeout(60):
-        while not ended["bert"]:
-            await asyncio.sleep(0)
+    await until(lambda: ended["bert"])
     assert len(ended["anna"]) == 1
     assert len(ended["bert"][0]) == 1
