@@ -337,7 +337,7 @@ class HttpConnection(HttpToolsProtocol):
         self._promised_bytes += _ANSWER_BYTES_MIN + _ANSWER_RATIO * len(body)
         if found.is_large:
             self._promised_bytes += gateway.bounds.output_bytes_max
-        identity = NOBODY if self._login is None else self._login.identity
+        who = NOBODY if self._login is None else self._login.identity
         call = HttpCall(
             gateway,
             self._identified,
@@ -347,7 +347,7 @@ class HttpConnection(HttpToolsProtocol):
             found.headers,
             body,
             request_id,
-            identity=identity,
+            identity=who,
         )
         try:
             found.hot(call, slot)
