@@ -137,7 +137,7 @@ def lease(call: HttpCall, done: Done) -> None:
         try:
             call.require_current()
         except PenstockError as error:
-            # Whoever has leased them meanwhile gets nothing; the leases expire.
+            # The records that were leased meanwhile are not sent; their leases expire.
             found = error
         if isinstance(found, PenstockError):
             done(refused(call.gateway, call.path, found))
