@@ -17,6 +17,7 @@ from penstock.settings import Authentication, ClientAuth, OauthSettings, Securit
 from penstock.transport.listener import Listener
 from penstock.transport.tls import ServerTls
 from tests.support.http_node import HttpNode
+from tests.support.kafka_wire import until
 from tests.support.listeners import encrypted
 from tests.support.pki import Authority
 from tests.support.tokens import AUDIENCE, ISSUER, Provider
@@ -146,6 +147,22 @@ async def test_a_revoked_key_is_refused_and_its_streams_end(node: SecuredNode) -
         assert [line async for line in lines if line.startswith("data")] == []
     assert await node.post(headers=bearer(node.key)) == 401
     assert node.http.streams == {}
+
+
+@pytest.mark.parametrize("in_lane", [True, False], ids=["lane", "asgi"])
+async def test_a_lease_that_waits_gives_nothing_to_a_key_that_was_revoked(node: SecuredNode, in_lane: bool) -> None:
+    if in_lane:
+        assert await node.post(headers=bearer(node.key)) == 200
+    asked = {"topic": "orders", "group": "g", "owner": "o", "lease_ms": 60_000, "wait_ms": 50_000}
+    if in_lane:
+        seen = (await node.client.post("/v1/lease", json=asked | {"max_records": 10}, headers=bearer(node.key))).json()
+        assert len(seen["records"]) == 1
+    waiting = asyncio.ensure_future(node.client.post("/v1/lease", json=asked, headers=bearer(node.key)))
+    await until(lambda: (queue := node.broker.queues.get("orders", "g")) is not None and queue.takers)
+    await node.broker.authenticator.keys.revoke(node.key_id, "robot")
+    assert await node.post(auth=("anna", PASSWORD)) == 200
+    answer = await waiting
+    assert (answer.status_code, "records" in answer.json()) == (401, False)
 
 
 async def test_a_token_counts_until_it_expires(node: SecuredNode) -> None:

@@ -8,10 +8,11 @@ from penstock.core.operations.handling import answers, works
 from penstock.core.operations.rights import may_describe_group, may_describe_topic
 from penstock.core.security.access import Caller
 from penstock.core.topics.config import ChangeKind, ConfigChange
-from penstock.core.topics.names import check_topic_name, is_staging
+from penstock.core.topics.names import AUDIT_TOPIC, check_topic_name, is_staging
 from penstock.core.topics.topics import without_nulls
 from penstock.errors import PenstockError, Reason
 from penstock.operations import configs
+from penstock.operations.operation import Action, Resource
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
@@ -29,10 +30,10 @@ def describe_configs(broker: "Broker", asked: configs.DescribeConfigs, _: Caller
 
 
 @works(configs.AlterConfigs)
-async def alter_configs(broker: "Broker", asked: configs.AlterConfigs, _: Caller) -> None:
+async def alter_configs(broker: "Broker", asked: configs.AlterConfigs, caller: Caller) -> None:
     """Returns when the changes are stored."""
     if asked.topic is not None:
-        _check_topic(asked.topic)
+        _check_topic(broker, asked.topic, caller)
         await broker.topics.alter(asked.topic, _changes(asked), validate_only=asked.validate_only)
         return
     resource = _resource(asked)
@@ -41,10 +42,10 @@ async def alter_configs(broker: "Broker", asked: configs.AlterConfigs, _: Caller
 
 
 @works(configs.ReplaceConfigs)
-async def replace_configs(broker: "Broker", asked: configs.ReplaceConfigs, _: Caller) -> None:
+async def replace_configs(broker: "Broker", asked: configs.ReplaceConfigs, caller: Caller) -> None:
     """Returns when the changes are stored."""
     if asked.topic is not None:
-        _check_topic(asked.topic)
+        _check_topic(broker, asked.topic, caller)
         await broker.topics.replace_configs(asked.topic, asked.configs, validate_only=asked.validate_only)
         return
     resource = _resource(asked)
@@ -82,8 +83,11 @@ def _changes(asked: configs.AlterConfigs) -> list[ConfigChange]:
     return [ConfigChange(edit.name, _KINDS[edit.kind], edit.value) for edit in asked.edits]
 
 
-def _check_topic(name: str) -> None:
+def _check_topic(broker: "Broker", name: str, caller: Caller) -> None:
     check_topic_name(name)
+    if name == AUDIT_TOPIC:
+        # A shorter retention deletes the record of what was done, also by those who may only operate topics.
+        broker.access.require(caller, Action.ALTER, Resource.CLUSTER)
     if is_staging(name):
         raise PenstockError(Reason.INVALID_TOPIC, f"{name} belongs to a sink: its configs cannot be changed.")
 

@@ -91,7 +91,7 @@ class Door:
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._count: Final = broker.meters.operations.add
-        self._streams: Final = OpenStreams(broker)
+        self.streams: Final = OpenStreams(broker)
         self._audit: Final[Audit] = broker.audit
         self.router: Router | None = None
         """None for a broker that is alone: it owns everything."""
@@ -313,7 +313,7 @@ class Door:
 
     def start(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> OpenStream:
         """Open an admitted stream on this node."""
-        return self._streams.start(stream, caller, on_items, on_end)
+        return self.streams.start(stream, caller, on_items, on_end)
 
 
 async def _run(

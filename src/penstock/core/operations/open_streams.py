@@ -1,12 +1,13 @@
-"""Open streams end when their callers lose the right to them, and readers of topics that are no streams check theirs again."""
+"""Open streams and waiting calls end when their callers lose the right to them, and readers of topics that are no streams check theirs again."""
 
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
-from penstock.core.operations.handling import HANDLERS, OnEnd, OnItems, OpenStream
+from penstock.core.operations.handling import HANDLERS, Cancel, Done, OnEnd, OnItems, OpenStream
 from penstock.core.operations.rights import authorise
 from penstock.core.security.access import Caller
 from penstock.errors import PenstockError
-from penstock.operations.operation import AnyOperation, Stream
+from penstock.operations.operation import AnyOperation, Operation, Stream
 
 if TYPE_CHECKING:
     from penstock.core.broker import Broker
@@ -15,11 +16,11 @@ R = TypeVar("R")
 
 
 class OpenStreams:
-    """The streams of one node, which were admitted when they were opened."""
+    """The streams of one node, and its calls that wait, which were admitted when they began."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
-        self._open: Final[dict[_Guarded, None]] = {}
+        self._open: Final[dict[_Guarded | _Waiting[Any], None]] = {}
         broker.access.on_changed.append(self._check)
 
     def start(self, stream: Stream[R], caller: Caller, on_items: OnItems[R], on_end: OnEnd) -> OpenStream:
@@ -33,11 +34,25 @@ class OpenStreams:
         guarded.begin(run(self._broker, stream, caller, on_items, guarded.ended))
         return guarded
 
+    def wait(
+        self, asked: Operation[R], caller: Caller, done: Done[R], begin: Callable[[Done[R]], Cancel | None]
+    ) -> Cancel | None:
+        """Begin an admitted operation that may wait, and answer it when its caller loses the right to it."""
+        if self._broker.access.allows_all:
+            return begin(done)
+        waiting = _Waiting(self._open, asked, caller, done)
+        try:
+            waiting.cancel = begin(waiting.answer)
+        except PenstockError:
+            waiting.close()
+            raise
+        return waiting.close
+
     def _check(self) -> None:
         """The rules have changed."""
         for guarded in list(self._open):
             try:
-                authorise(self._broker, guarded.stream, guarded.caller)
+                authorise(self._broker, guarded.asked, guarded.caller)
             except PenstockError as error:
                 guarded.refuse(error)
 
@@ -45,13 +60,13 @@ class OpenStreams:
 class _Guarded:
     """One open stream."""
 
-    __slots__ = ("_flow", "_is_over", "_on_end", "_open", "caller", "stream")
+    __slots__ = ("_flow", "_is_over", "_on_end", "_open", "asked", "caller")
 
     def __init__(
-        self, open_streams: "dict[_Guarded, None]", stream: Stream[Any], caller: Caller, on_end: OnEnd
+        self, open_streams: "dict[_Guarded | _Waiting[Any], None]", stream: Stream[Any], caller: Caller, on_end: OnEnd
     ) -> None:
         self._open = open_streams
-        self.stream = stream
+        self.asked = stream
         self.caller = caller
         self._on_end = on_end
         self._flow: OpenStream | None = None
@@ -87,6 +102,43 @@ class _Guarded:
     def _end(self) -> None:
         self._is_over = True
         self._open.pop(self, None)
+
+
+class _Waiting(Generic[R]):
+    """One call that waits."""
+
+    __slots__ = ("_done", "_open", "asked", "caller", "cancel")
+
+    def __init__(
+        self,
+        open_streams: "dict[_Guarded | _Waiting[Any], None]",
+        asked: Operation[R],
+        caller: Caller,
+        done: Done[R],
+    ) -> None:
+        self._open = open_streams
+        self._open[self] = None
+        self.asked = asked
+        self.caller = caller
+        self._done = done
+        self.cancel: Cancel | None = None
+
+    def answer(self, found: R | PenstockError) -> None:
+        """The operation is done."""
+        if self in self._open:
+            del self._open[self]
+            self._done(found)
+
+    def close(self) -> None:
+        """The caller no longer waits."""
+        self._open.pop(self, None)
+        if self.cancel is not None:
+            self.cancel()
+
+    def refuse(self, error: PenstockError) -> None:
+        """Its caller has lost the right to it."""
+        self.close()
+        self._done(error)
 
 
 class KeptRight:

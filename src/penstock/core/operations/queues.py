@@ -27,13 +27,18 @@ if TYPE_CHECKING:
 
 
 @begins(queues.Lease)
-def lease(broker: "Broker", asked: queues.Lease, _: Caller, done: Done[tuple[queues.Delivery, ...]]) -> Cancel | None:
-    """A caller that cancels gets no more leases."""
+def lease(
+    broker: "Broker", asked: queues.Lease, caller: Caller, done: Done[tuple[queues.Delivery, ...]]
+) -> Cancel | None:
+    """A caller that cancels gets no more leases, nor does one that loses the right to them while it waits."""
 
-    def leased(deliveries: Sequence[queues.Delivery]) -> None:
-        done(tuple(deliveries))
+    def begin(answer: Done[tuple[queues.Delivery, ...]]) -> Cancel:
+        def leased(deliveries: Sequence[queues.Delivery]) -> None:
+            answer(tuple(deliveries))
 
-    return broker.queues.lease(asked, leased)
+        return broker.queues.lease(asked, leased)
+
+    return begin(done) if asked.wait_ms == 0 else broker.door.streams.wait(asked, caller, done, begin)
 
 
 @streams(queues.Consume)

@@ -7,6 +7,8 @@ import pytest
 import pytest_asyncio
 
 from penstock.core.security.access import ANONYMOUS, Caller
+from penstock.core.topics.names import AUDIT_TOPIC
+from penstock.core.topics.topics import NewTopic
 from penstock.errors import PenstockError, Reason
 from penstock.operations.configs import (
     AlterConfigs,
@@ -84,3 +86,20 @@ async def test_resources_are_listed_as_far_as_the_caller_may_describe_them(node:
     node.broker.access = only((Action.DESCRIBE_CONFIGS, CLUSTER), (Action.DESCRIBE, "topic u"))
     found = await node.broker.do(ListConfiguredResources(), CALLER)
     assert (found.topics, found.groups) == (("u",), ())
+
+
+async def test_the_configs_of_the_audit_log_need_the_right_to_alter_the_cluster(node: KafkaNode) -> None:
+    await node.broker.topics.create(NewTopic(AUDIT_TOPIC), internal=True)
+    edit = ConfigEdit("retention.ms", SET, "1")
+    for operation in (
+        AlterConfigs((edit,), topic=AUDIT_TOPIC),
+        ReplaceConfigs({"retention.ms": "1"}, topic=AUDIT_TOPIC),
+    ):
+        topic = (Action.ALTER_CONFIGS, f"topic {AUDIT_TOPIC}")
+        node.broker.access = only(topic)
+        assert await refusal(node, operation) is Reason.CLUSTER_AUTHORIZATION_FAILED
+        assert not node.broker.topics.require(AUDIT_TOPIC).overrides
+        node.broker.access = only(topic, (Action.ALTER, CLUSTER))
+        await node.broker.do(operation, CALLER)
+        assert node.broker.topics.require(AUDIT_TOPIC).overrides == {"retention.ms": "1"}
+        await node.broker.topics.replace_configs(AUDIT_TOPIC, {})

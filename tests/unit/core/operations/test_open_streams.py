@@ -18,6 +18,7 @@ from penstock.operations.records import FollowTopic
 from penstock.types import Gateway
 from tests.support.access import use_rules
 from tests.support.kafka_node import KafkaNode
+from tests.support.kafka_wire import until
 
 ANNA, BERT = (Caller(Principal(f"User:{name}"), Gateway.HTTP) for name in ("anna", "bert"))
 
@@ -45,7 +46,7 @@ async def node(tmp_path: Path) -> AsyncIterator[KafkaNode]:
         await started.create("t")
         rules = await use_rules(started)
         # The door was made with the access before it.
-        started.broker.access.on_changed.append(started.broker.door._streams._check)
+        started.broker.access.on_changed.append(started.broker.door.streams._check)
         await rules.create(
             Rule(caller.principal, Permission.ALLOW, Action.READ, resource, name)
             for caller in (ANNA, BERT)
@@ -114,3 +115,17 @@ async def test_a_reader_that_goes_on_by_itself_is_checked_again(node: KafkaNode)
             assert error.reason is Reason.TOPIC_AUTHORIZATION_FAILED
         else:
             raise AssertionError("it may still read")
+
+
+async def test_a_call_that_waits_is_refused_when_its_caller_loses_the_right(node: KafkaNode) -> None:
+    ended: dict[str, list[Any]] = {"anna": [], "bert": []}
+    for name, caller in (("anna", ANNA), ("bert", BERT)):
+        node.broker.begin(Lease("t", "g", name, 1, 60_000, 60_000), caller, ended[name].append)
+    await node.broker.access_rules.delete([RuleFilter(principal=ANNA.principal, resource=Resource.TOPIC)])
+    [refused] = ended["anna"]
+    assert refused.reason is Reason.TOPIC_AUTHORIZATION_FAILED
+    assert not ended["bert"]
+    await node.append("t", 0, 1)
+    await until(lambda: ended["bert"])
+    assert len(ended["anna"]) == 1
+    assert len(ended["bert"][0]) == 1

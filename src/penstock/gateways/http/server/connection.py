@@ -21,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from penstock.core.security.access import Caller
+from penstock.core.security.identity import NOBODY
 from penstock.errors import PenstockError
 from penstock.gateways.connections import is_private
 from penstock.gateways.http.server.answers import Answer, rendered
@@ -335,8 +336,17 @@ class HttpConnection(HttpToolsProtocol):
         self._promised_bytes += _ANSWER_BYTES_MIN + _ANSWER_RATIO * len(body)
         if found.is_large:
             self._promised_bytes += gateway.bounds.output_bytes_max
+        who = NOBODY if self._login is None else self._login.identity
         call = HttpCall(
-            gateway, self._identified, found.path, found.params, found.query, found.headers, body, request_id
+            gateway,
+            self._identified,
+            found.path,
+            found.params,
+            found.query,
+            found.headers,
+            body,
+            request_id,
+            identity=who,
         )
         try:
             found.hot(call, slot)

@@ -134,6 +134,11 @@ def lease(call: HttpCall, done: Done) -> None:
         raise refuse(f"wait_ms must be at most {WAIT_MS_MAX}; to wait longer, repeat the request")
 
     def leased(found: Sequence[Delivery] | PenstockError) -> None:
+        try:
+            call.require_current()
+        except PenstockError as error:
+            # The records that were leased meanwhile are not sent; their leases expire.
+            found = error
         if isinstance(found, PenstockError):
             done(refused(call.gateway, call.path, found))
             return
