@@ -27,6 +27,7 @@ from penstock.bench.faults import BenchError
 from penstock.bench.rows import Row
 from penstock.bench.run import run_case
 from penstock.client import ClientError, Cluster
+from penstock.client.security import UNSECURED, ClientSecurity
 
 _PARENT_DEATH_SIGNAL = 1
 _STOP_S_MAX = 300.0
@@ -166,10 +167,12 @@ class KafkaProtocolPeer(Peer):
         """Where it listens."""
 
     nodes_expected = 1
+    security: ClientSecurity = UNSECURED
+    """What its administrator needs to connect."""
 
     def is_ready(self) -> bool:
         """Whether its metadata names all nodes."""
-        with Cluster([self.bootstrap()]) as cluster:
+        with Cluster([self.bootstrap()], security=self.security) as cluster:
             return len(cluster.describe().nodes) == self.nodes_expected
 
     def run(self, case: Case, options: Options) -> Row | None:

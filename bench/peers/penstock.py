@@ -53,7 +53,9 @@ class Penstock(KafkaProtocolPeer):
         if not ready:
             raise BenchError("Penstock is not ready yet")
         places = dict(place.split("=", 1) for place in ready[1].decode().split())
-        found = {name: parse_address(text) for name, text in places.items() if text != "off"}
+        # The line also names listeners with TLS, and warns if there is no security.
+        listeners = ("kafka", *_GATEWAYS)
+        found = {name: parse_address(text) for name, text in places.items() if name in listeners and text != "off"}
         return Endpoints(found["kafka"], *(found.get(name) for name in _GATEWAYS))
 
 

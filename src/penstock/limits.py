@@ -215,7 +215,7 @@ JWKS_RETRY_MS = 60 * 1000
 JWKS_KEPT_MS_MAX = 24 * 60 * 60 * 1000
 """How long keys are used while the provider cannot be reached: a key that it withdrew must not work forever."""
 ACLS_MAX = 20_000
-"""Access rules, about a kilobyte each. A change builds the index anew, which takes some hundredths of a second for so many."""
+"""Access rules, about a kilobyte each. A change builds the index from all of them, which takes some hundredths of a second for so many."""
 ACL_NAME_CHARS_MAX = 249
 """The name of a resource in an access rule: topics and groups have no longer ones."""
 PRINCIPAL_CHARS_MAX = 255

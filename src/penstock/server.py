@@ -159,6 +159,8 @@ class Server:
             # Called first at the stop, while everything is still served.
             stack.push_async_callback(cluster_node.hand_over)
         self._follow_certificates()
+        for warning in self.listeners.exposure.warnings:
+            logger.warning("%s", warning)
         self._ready = True
 
     def _connect(self, broker: Broker, commit: GroupCommit, reception: Reception) -> None:
@@ -190,8 +192,6 @@ class Server:
         is_required = settings.security.authentication is Authentication.REQUIRED
         reception = Reception(settings.limits, until_authenticated=is_required)
         self.listeners.bind(reception, self._stack, STOP_GRACE_SECONDS)
-        for warning in self.listeners.exposure.warnings:
-            logger.warning("%s", warning)
         return reception
 
     async def _start_audit(self, broker: Broker) -> None:
@@ -209,7 +209,7 @@ class Server:
                 )
             except OSError as error:
                 raise StartError(
-                    f"cannot write the audit log to {settings.file}: {error.strerror or error}; set audit.file to another file"
+                    f"Cannot write the audit log to {settings.file}: {error.strerror or error}; set audit.file to another file"
                 ) from error
             outputs.append(FileOutput(broker, file))
         if settings.topic:

@@ -29,6 +29,7 @@ def test_changes_are_in_the_file_and_in_the_topic(tmp_path: Path) -> None:
     wanted = ["Start", "CreateTopic", "CreateTopic", "Stop", "Start", "DeleteTopic", "DeleteTopic"]
     with BrokerProcess(tmp_path / "data", settings) as broker, Cluster(broker.bootstrap, client_id="me") as cluster:
         Admin(cluster).create_topic("orders")
+        assert broker.stop() == 0
     with BrokerProcess(tmp_path / "data", settings) as broker:
         with Cluster(broker.bootstrap) as cluster:
             Admin(cluster).delete_topic("orders")
@@ -52,7 +53,7 @@ def test_a_file_that_cannot_be_written_stops_the_start(tmp_path: Path) -> None:
     try:
         broker.start()
     except RuntimeError as error:
-        assert "cannot write the audit log" in str(error)
+        assert "Cannot write the audit log" in str(error)
     else:
         broker.stop()
         raise AssertionError("the broker started without its audit log")

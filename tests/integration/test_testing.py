@@ -2,11 +2,18 @@
 
 import subprocess
 import sys
+import threading
+import time
 
+import confluent_kafka
 import pytest
 
+from penstock.client import Cluster
 from penstock.testing.broker import BrokerThread
+from penstock.testing.secure import SecureBroker
 from tests.support.clients import CONSUMERS, PRODUCERS, Record
+
+SECONDS_MAX = 60
 
 
 def test_the_fixture_is_a_real_broker(penstock_broker) -> None:
@@ -69,3 +76,32 @@ def test_loading_the_plugin_imports_nothing_of_the_broker() -> None:
     )
     loaded = {name for name in eval(done.stdout) if name.startswith("penstock")}
     assert loaded == {"penstock", "penstock.testing", "penstock.testing.plugin"}
+
+
+def test_the_secure_broker_takes_its_user_and_nobody_else(penstock_secure_broker) -> None:
+    config = penstock_secure_broker.librdkafka_config()
+    producer = confluent_kafka.Producer(config)
+    producer.produce("secure-fixture", b"v")
+    assert producer.flush(SECONDS_MAX) == 0
+    consumer = confluent_kafka.Consumer({**config, "group.id": "secure", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["secure-fixture"])
+    assert [message.value() for message in consumer.consume(1, SECONDS_MAX)] == [b"v"]
+    consumer.close()
+    refused = threading.Event()
+    wrong = {
+        **config,
+        "sasl.password": "wrong",
+        "error_cb": lambda error: error.code() == confluent_kafka.KafkaError._AUTHENTICATION and refused.set(),
+    }
+    stranger = confluent_kafka.Producer(wrong)
+    deadline = time.monotonic() + SECONDS_MAX
+    while not refused.is_set() and time.monotonic() < deadline:
+        stranger.poll(0.1)
+    assert refused.is_set()
+
+
+def test_a_secure_broker_keeps_its_user_over_a_restart(tmp_path) -> None:
+    with SecureBroker(tmp_path) as broker:
+        broker.restart()
+        with Cluster(broker.bootstrap, security=broker.security) as cluster:
+            assert cluster.describe().nodes

@@ -18,7 +18,14 @@ def main() -> None:
     bootstrap, folder = sys.argv[1], Path(sys.argv[2])
     connection = {"kafka.bootstrap.servers": bootstrap, **json.loads(sys.argv[3])}
     logging.basicConfig(level=logging.DEBUG)
-    conf = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": folder.as_uri(), "spark.ui.enabled": "false"}
+    # It logs every call from Python to Java, with all arguments.
+    logging.getLogger("py4j").setLevel(logging.INFO)
+    conf = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": folder.as_uri(),
+        "spark.eventLog.compress": "false",
+        "spark.ui.enabled": "false",
+    }
     spark = session("secure", "local[2]", **conf)
     spark.sparkContext.setLogLevel("INFO")
     rows = spark.range(20).selectExpr("CAST(id AS STRING) AS key", "CAST(id AS STRING) AS value")

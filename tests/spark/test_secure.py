@@ -75,7 +75,7 @@ def test_the_command_line_runs_pipelines_and_sql_as_the_user(broker, tmp_path) -
     file = tmp_path / "copy.toml"
     file.write_text(
         '[pipeline]\nname = "copy"\n[source]\ntopics = "pipe-in"\nschema = "id INT"\n'
-        '[[steps]]\nsql = "SELECT id + 1 AS id FROM source"\n[[sinks]]\ntopic = "pipe-out"\n'
+        '[[steps]]\nsql = "SELECT id + 1 AS id FROM `pipe-in`"\n[[sinks]]\nkind = "topic"\ntopic = "pipe-out"\n'
     )
     run("pipeline", "run", str(file), "--once")
     assert run("consume", "pipe-out").splitlines() == ['{"id":2}', '{"id":3}']
@@ -93,7 +93,7 @@ def test_a_pipeline_file_may_have_the_options_of_the_connection(broker, tmp_path
     file = tmp_path / "copy.toml"
     file.write_text(
         f'[pipeline]\nname = "copy-file"\nbootstrap = "{broker.bootstrap}"\n[pipeline.kafka]\n{kafka}\n'
-        '[source]\ntopics = "file-in"\n[[sinks]]\ntopic = "file-out"\n'
+        '[source]\ntopics = "file-in"\n[[sinks]]\nkind = "topic"\ntopic = "file-out"\n'
     )
     command = [sys.executable, "-m", "penstock", "pipeline", "run", str(file), "--once"]
     environment = {**os.environ, "PENSTOCK_STATE_DIR": str(tmp_path / "state")}

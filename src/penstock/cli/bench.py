@@ -97,6 +97,11 @@ def bench(
     chosen = _chosen(only or [], among)
     places = _places(http=http, tcp=tcp, grpc=grpc) if gateways else {}
     # The client that every command has goes first: it reports best what is wrong with an address.
+    if client_security().uses_tls or client_security().sasl_mechanism is not None:
+        raise Failure(
+            "The workloads use plain connections without a login: measure a listener on loopback without TLS and authentication",
+            Exit.USAGE,
+        )
     with connected(bootstrap, TIMEOUT_S_DEFAULT) as cluster:
         about: dict[str, str | int | None] = {"bootstrap": bootstrap, "brokers": len(cluster.describe().nodes)}
         address = cluster.any_connection().address

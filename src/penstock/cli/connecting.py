@@ -75,9 +75,7 @@ def connection_options(
         str | None,
         typer.Option("--tls-server-name", metavar="NAME", help="Expect this name in the server's certificate."),
     ] = None,
-    user: Annotated[
-        str | None, typer.Option("--user", metavar="NAME", help="Log in as this user, or with the API key of this id.")
-    ] = None,
+    user: Annotated[str | None, typer.Option("--user", metavar="NAME", help="Log in as this user.")] = None,
     password_file: Annotated[
         str | None, typer.Option("--password-file", metavar="FILE", help="Read the password from this file.")
     ] = None,

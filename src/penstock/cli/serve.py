@@ -31,6 +31,7 @@ FLAGS: Final[Mapping[str, str]] = {
     "--etcd-key": "cluster.etcd_key",
     "--advertise": "cluster.advertise",
     "--peer": "listeners.peer",
+    "--peer-tls": "cluster.peer_tls",
     "--rack": "cluster.rack",
     "--encryption-key-file": "encryption.key_file",
     "--tls-cert": "tls.cert_file",
@@ -49,6 +50,7 @@ CLUSTER_ONLY: Final = (
     "--etcd-key",
     "--advertise",
     "--peer",
+    "--peer-tls",
     "--rack",
 )
 """Flags without a meaning for a broker that runs alone: a caller that uses one has forgotten --cluster."""

@@ -11,7 +11,7 @@ import typer
 from penstock.cli import serve as fast
 from penstock.cli.failures import Exit
 from penstock.cli.options import with_parameters
-from penstock.settings import ClientAuth, LogFormat, LogLevel
+from penstock.settings import ClientAuth, LogFormat, LogLevel, PeerTlsMode
 
 _FLAGS: Final[dict[str, tuple[str, str]]] = {
     "--data-dir": ("DIR", "Store all data in this directory.  [default: ./data]"),
@@ -27,6 +27,7 @@ _FLAGS: Final[dict[str, tuple[str, str]]] = {
     "--etcd-key": ("FILE", "Use the private key of that certificate."),
     "--advertise": ("HOST", "Advertise this host to other nodes and clients.  [cluster only]"),
     "--peer": ("HOST:PORT", "Listen here for other nodes.  [default: 127.0.0.1:9093; cluster only]"),
+    "--peer-tls": ("", "Use TLS between nodes.  [default: off; cluster only]"),
     "--rack": ("NAME", "Declare the rack of the node; replicas are spread over racks.  [cluster only]"),
     "--encryption-key-file": ("FILE", "Encrypt the data with the master key in this file."),
     "--tls-cert": ("FILE", "Use TLS on every listener, with this certificate."),
@@ -38,6 +39,7 @@ _FLAGS: Final[dict[str, tuple[str, str]]] = {
 }
 """Each flag with its placeholder and its help."""
 _CHOICES: Final[dict[str, type]] = {
+    "--peer-tls": PeerTlsMode,
     "--tls-client-auth": ClientAuth,
     "--log-format": LogFormat,
     "--log-level": LogLevel,

@@ -95,17 +95,16 @@ def _write(directory: Path, files: dict[str, bytes]) -> None:
 
 
 def _next_steps(directory: Path, nodes: list[int]) -> str:
+    authority = directory / "ca.crt"
+    trusted = f"Clients trust it with {authority}. To let them prove who they are with {directory / 'client.crt'}, add"
     if nodes:
-        certificate, key = directory / "node-N.crt", directory / "node-N.key"
-        first = f"Copy {directory / 'ca.crt'} and the files of each node to it, then start each: penstock serve"
-    else:
-        certificate, key = directory / "server.crt", directory / "server.key"
-        first = "Start the broker: penstock serve"
-    return (
-        f"\n{first} --tls-cert {certificate} --tls-key {key}\n"
-        f"Clients trust it with {directory / 'ca.crt'}. To let them prove who they are with {directory / 'client.crt'}, add"
-        f" --tls-ca {directory / 'ca.crt'} --tls-client-auth required"
-    )
+        how = f"--tls-cert {directory / 'node-N.crt'} --tls-key {directory / 'node-N.key'} --tls-ca {authority} --peer-tls require"
+        return (
+            f"\nCopy {authority} and the files of each node to it, then start each: penstock serve {how}\n"
+            f"{trusted} --tls-client-auth required"
+        )
+    how = f"--tls-cert {directory / 'server.crt'} --tls-key {directory / 'server.key'}"
+    return f"\nStart the broker: penstock serve {how}\n{trusted} --tls-ca {authority} --tls-client-auth required"
 
 
 @app.command("show")

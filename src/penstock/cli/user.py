@@ -40,12 +40,12 @@ NewPasswordFile = Annotated[
 
 @app.command("create")
 def create(
-    user: UserName,
+    name: UserName,
     admin: Annotated[bool, typer.Option("--admin", help="Let the user do everything.")] = False,
     no_password: Annotated[
         bool, typer.Option("--no-password", help="Give the user no password, only API keys.")
     ] = False,
-    password_file: NewPasswordFile = None,
+    new_password_file: NewPasswordFile = None,
     data_dir: Annotated[
         Path | None,
         typer.Option("--data-dir", metavar="DIR", help="Create it in the data directory of a stopped broker."),
@@ -58,15 +58,15 @@ def create(
 
     The first administrator is created while the broker is stopped: penstock user create NAME --admin --data-dir DIR
     """
-    if no_password and password_file is not None:
+    if no_password and new_password_file is not None:
         raise Failure("Specify either --no-password or --password-file", Exit.USAGE)
-    password = None if no_password else _new_password(user, password_file)
+    password = None if no_password else _new_password(name, new_password_file)
     if data_dir is not None:
-        _create_stopped(data_dir, user, password, admin=admin, key_file=encryption_key_file)
+        _create_stopped(data_dir, name, password, admin=admin, key_file=encryption_key_file)
     else:
         with user_admin(http, timeout) as client:
-            client.create(user, password, admin=admin)
-    note(f"Created user {user}")
+            client.create(name, password, admin=admin)
+    note(f"Created user {name}")
 
 
 @app.command("ls")
@@ -89,8 +89,8 @@ def ls(output: Output = Format.TABLE, http: Http = HTTP_DEFAULT, timeout: Timeou
 
 @app.command("passwd")
 def passwd(
-    user: UserName,
-    password_file: NewPasswordFile = None,
+    name: UserName,
+    new_password_file: NewPasswordFile = None,
     http: Http = HTTP_DEFAULT,
     timeout: Timeout = TIMEOUT_S_DEFAULT,
 ) -> None:
@@ -98,10 +98,10 @@ def passwd(
 
     Connections that the old password opened are closed. API keys stay; see penstock key ls.
     """
-    password = _new_password(user, password_file)
+    password = _new_password(name, new_password_file)
     with user_admin(http, timeout) as client:
-        client.set_password(user, password)
-    note(f"Set the password of {user}")
+        client.set_password(name, password)
+    note(f"Set the password of {name}")
 
 
 @app.command("rm")

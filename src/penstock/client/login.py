@@ -43,10 +43,8 @@ class Asked(Protocol):
 
 def log_in(connection: Asked, security: ClientSecurity, *, timeout_ms: int) -> float | None:
     """Authenticate. Returns after how many seconds to do it again, or None. :class:`AuthenticationFailed` if it is refused."""
-    mechanism = security.sasl_mechanism
-    assert mechanism is not None, "there are credentials"
     address = connection.address
-    exchange = exchange_for(security)
+    mechanism, exchange = exchange_for(security)
     try:
         offered = connection.call(
             SaslHandshakeRequest(mechanism=mechanism.value), SaslHandshakeResponse, timeout_ms=timeout_ms

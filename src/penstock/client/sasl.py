@@ -17,6 +17,8 @@ ITERATIONS_MIN: Final = 4_096
 """As Kafka requires: fewer make a password easy to guess from what is sent."""
 ITERATIONS_MAX: Final = 1_000_000
 """About a second of work, so that a false server cannot keep this client busy for long."""
+API_KEY_START: Final = "psk_"
+"""An API key is psk_ID_SECRET."""
 NONCE_BYTES: Final = 18
 SALT_BYTES_MAX: Final = 1_024
 _GS2_HEADER: Final = "n,,"
@@ -36,16 +38,20 @@ class Exchange(Protocol):
         ...
 
 
-def exchange_for(security: ClientSecurity) -> Exchange:
-    """The exchange for these credentials; InvalidSecurity if a file cannot be read."""
+def exchange_for(security: ClientSecurity) -> tuple[Mechanism, Exchange]:
+    """The mechanism and the exchange for these credentials; InvalidSecurity if a file cannot be read."""
     mechanism = security.sasl_mechanism
     assert mechanism is not None, "there are credentials"
     if mechanism is Mechanism.OAUTHBEARER:
-        return BearerExchange(security.read_token())
+        token = security.read_token()
+        if security.mechanism is None and token.startswith(API_KEY_START):
+            # A key of Penstock works without an identity provider: it is a password, and names its user itself.
+            return Mechanism.PLAIN, PlainExchange(token.split("_")[1], token)
+        return mechanism, BearerExchange(token)
     assert security.user is not None, "the security was checked"
     if mechanism is Mechanism.PLAIN:
-        return PlainExchange(security.user, security.read_password())
-    return ScramExchange(_HASHES[mechanism], security.user, security.read_password())
+        return mechanism, PlainExchange(security.user, security.read_password())
+    return mechanism, ScramExchange(_HASHES[mechanism], security.user, security.read_password())
 
 
 class PlainExchange:

@@ -56,7 +56,7 @@ class ClientSecurity:
     verify_name: bool = True
     """Whether the certificate must be for that name. False is for Kafka's empty ``ssl.endpoint.identification.algorithm`` only."""
     user: str | None = None
-    """The name of a user, or the id of an API key."""
+    """The name of a user."""
     password: str | None = field(default=None, repr=False)
     password_file: str | None = None
     """File with the password in its first line."""
@@ -64,7 +64,7 @@ class ClientSecurity:
     """A JWT or an API key."""
     token_file: str | None = None
     mechanism: Mechanism | None = None
-    """None: SCRAM-SHA-256 for a password, OAUTHBEARER for a token."""
+    """None: SCRAM-SHA-256 for a password, PLAIN for an API key, OAUTHBEARER for another token."""
     may_send_unencrypted: bool = False
     """Whether a password or token may be sent without TLS to another machine. Anyone who can read the network could then use it."""
 

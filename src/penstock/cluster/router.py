@@ -410,6 +410,7 @@ def _request(asked: AnyOperation[Any], caller: Caller) -> list[Buffer]:
         caller.listener,
         caller.method,
         caller.client_id,
+        caller.request_id,
     )
     return encode_peer_request(head, msgspec.msgpack.encode(asked))
 

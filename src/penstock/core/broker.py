@@ -33,7 +33,7 @@ from penstock.core.partitions.tiering import Tiering
 from penstock.core.publish import Publisher
 from penstock.core.queues.queues import Queues
 from penstock.core.quotas.quotas import Quotas
-from penstock.core.security.access import Access, super_users_in
+from penstock.core.security.access import access_of
 from penstock.core.security.authenticator import Authenticator
 from penstock.core.security.rules import AccessRules
 from penstock.core.sinks.sinks import Sinks
@@ -47,7 +47,7 @@ from penstock.log.retention import RemovalTask
 from penstock.metadata.port import MetadataStore
 from penstock.meters import Meters
 from penstock.ports import Background, Clock, Entropy, Flusher, OffLoop, Report, Timed, Within
-from penstock.settings import Authentication, SecuritySettings, Settings
+from penstock.settings import Settings
 from penstock.types import NodeId, TopicId, TopicName
 
 INTERNAL_CONFIGS: Final[Mapping[str, str]] = {
@@ -65,7 +65,7 @@ class Broker:
     is_http_tls: bool = False
     """Whether the HTTP listener uses TLS. If so, it is assumed of the other nodes too."""
 
-    def __init__(  # noqa: PLR0915  all parts of a node are created here
+    def __init__(
         self,
         settings: Settings,
         *,
@@ -94,19 +94,14 @@ class Broker:
         self.topics_version = 0
         """Incremented with every change of a topic: gateways cache facts about topics for one version."""
         self.producer_ids: Final = ProducerIds(store)
-        self.access = _access(settings.security)
-        """The rights of callers."""
+        self.access = access_of(settings.security)
         self.access_rules: Final = AccessRules(store, self.access.use, report)
-        """Access rules and roles; not loaded while authentication is off."""
         self.authenticator: Final = self._authenticator(store, report)
-        """Who is calling."""
         self.publisher: Final = Publisher(self, flusher)
         self.background: Background = _run_to_the_end
         """Starts a coroutine in the background; the runtime makes it a task."""
-        self.within: Within = _wait_without_limit
-        """Limits a wait; set by the runtime, which has a clock."""
-        self.off_loop: OffLoop = _run_here
-        """Runs blocking work; the runtime uses threads."""
+        self.within: Within = _wait_without_limit  # The runtime has a clock.
+        self.off_loop: OffLoop = _run_here  # The runtime uses threads.
         self.http: Address | None = None
         """The address of the HTTP listener once it listens, which Kafka's clients can ask for."""
         topic = partial(InternalTopic, self)
@@ -115,8 +110,7 @@ class Broker:
         self.registry: Final = GroupRegistry(store, clock, entropy)
         self.awaited_groups: Final = AwaitedGroups(self, flusher)
         self.tiering: Final = Tiering(self)
-        self.on_sooner: Callable[[int], None] = lambda _at_ms: None
-        """Set by the runtime; see :meth:`wake_at`."""
+        self.on_sooner: Callable[[int], None] = lambda _at_ms: None  # Set by the runtime; see wake_at.
         self.groups.deadlines.on_sooner = self.wake_at
         self.idempotency: Final = Idempotency(
             self, topic(IDEMPOTENCY_TOPIC, report), flusher, report, window_ms=settings.queues.idempotency_ms
@@ -129,10 +123,7 @@ class Broker:
         self.dead_letters: Final = DeadLetters(self)
         self.settling: Final = Settling(clock, self.wake_at)
         self.audit: Final[Audit] = Audit(self, settings)
-        self.timed: Final[list[Timed]] = [
-            *(self.groups, self.meters, self.idempotency, self.queues, self.sinks, self.dead_letters, self.settling),
-            self.audit,
-        ]
+        self.timed: Final = self._timed()
         """The parts with deadlines; the runtime calls them."""
         self.door: Final = Door(self)
         self.do: Final = self.door.do
@@ -149,6 +140,10 @@ class Broker:
         self.peers: Peers = LocalPeers(self)
         """Sends batches to the leaders of partitions. Replaced in a cluster with other nodes."""
 
+    def _timed(self) -> list[Timed]:
+        found: list[Timed] = [self.groups, self.meters, self.idempotency, self.queues, self.sinks]
+        return [*found, self.dead_letters, self.settling, self.audit]
+
     def _authenticator(self, store: MetadataStore, report: Report) -> Authenticator:
         made = Authenticator(
             self.settings,
@@ -162,6 +157,7 @@ class Broker:
             report=report,
         )
         self.access.is_super = made.is_admin
+        made.attempts.on_login = lambda *login: self.audit.login(*login)  # noqa: PLW0108  it is made later
         made.on_changed.append(lambda: self.access.forget())  # noqa: PLW0108  tests replace it
         return made
 
@@ -391,11 +387,6 @@ async def _wait_without_limit(_: int, waited: Awaitable[None]) -> bool:
     """For tests without a clock."""
     await waited
     return True
-
-
-def _access(settings: SecuritySettings) -> Access:
-    is_on = settings.authentication is Authentication.REQUIRED
-    return Access(is_on=is_on, super_users=super_users_in(settings.super_users))
 
 
 def _run_to_the_end(coroutine: Coroutine[object, None, object]) -> None:

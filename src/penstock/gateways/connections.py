@@ -20,6 +20,7 @@ from penstock.ports import EndOfTurn
 from penstock.settings import LimitSettings
 from penstock.transport.handshakes import NO_NAME, Failure
 from penstock.transport.listener import Accepting, Arrival, Door, Listener
+from penstock.transport.listening import host_of
 from penstock.transport.log_limit import LogLimit
 from penstock.types import Gateway
 
@@ -65,7 +66,7 @@ class ClientConnection(ABC):
         # uvloop's transports are not subclasses of asyncio's.
         opened = self._transport = cast(asyncio.Transport, transport)
         peer = opened.get_extra_info("peername")
-        self.caller = self.caller._replace(client=peer[0] if peer else "")
+        self.caller = self.caller._replace(client=host_of(peer) if peer else "")
         self.is_private = is_private(opened)
         opened.set_write_buffer_limits(high=output_bytes_max)
         self.arrival.on_crowded = self.abort
@@ -172,7 +173,7 @@ def is_private(transport: asyncio.BaseTransport) -> bool:
         # A socket of the file system.
         return True
     try:
-        return ipaddress.ip_address(own[0].partition("%")[0]).is_loopback
+        return ipaddress.ip_address(host_of(own)).is_loopback
     except ValueError:
         return False
 

@@ -41,6 +41,7 @@ from penstock.metadata.subscribers import Subscribers
 APPLICATION_ID = int.from_bytes(b"PENS", "big")
 LAYOUT_VERSION = 1
 
+_FILE_MODE: Final = 0o600
 _DAMAGED_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _BUSY_CODES = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 
@@ -50,9 +51,11 @@ class _Database:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        _create_private(path)
         self._connection = sqlite3.connect(path, timeout=METADATA_BUSY_MS_MAX / 1000, isolation_level=None)
         try:
             self._prepare()
+            _keep_private(path)
             (self.revision,) = self._connection.execute("SELECT revision FROM store").fetchone()
         except BaseException:
             self._connection.close()
@@ -312,6 +315,21 @@ class SqliteStore:
     def _settle(self, future: "asyncio.Future[None]") -> None:
         if not future.done():
             future.set_result(None)
+
+
+def _create_private(path: str) -> None:
+    """Create the file, which has what passwords are checked with, for the broker's own user alone."""
+    # Whatever else is wrong, SQLite says when it opens the file.
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _FILE_MODE))
+
+
+def _keep_private(path: str) -> None:
+    """Take the rights of others to a file that an earlier version created. SQLite gives the mode of the first to the others."""
+    for each in (path, f"{path}-wal", f"{path}-shm"):
+        # By name: closing a descriptor would end the locks that this process has on the file.
+        with contextlib.suppress(OSError):
+            os.chmod(each, _FILE_MODE)
 
 
 def _sync_directory_of(path: str) -> None:

@@ -101,7 +101,7 @@ def security_of(options: SparkOptions) -> ClientSecurity:
     login = _login(options) if is_login else {}
     _refuse_unused(options, is_tls=is_tls, is_login=is_login)
     try:
-        return ClientSecurity(
+        security = ClientSecurity(
             tls=is_tls,
             may_send_unencrypted=is_login and not is_tls,
             verify_name=not is_tls or _verifies_name(options),
@@ -111,6 +111,11 @@ def security_of(options: SparkOptions) -> ClientSecurity:
         )
     except InvalidSecurity as error:
         raise OptionError(f"The options kafka.ssl.* and kafka.sasl.*: {error}") from None
+    if is_login and security.sasl_mechanism is None:
+        raise OptionError(
+            f"The option {_PROTOCOL} requires credentials: set {_USER} with {_PASSWORD_FILE}, or {_TOKEN_URL}"
+        )
+    return security
 
 
 def options_for(security: ClientSecurity) -> dict[str, str]:
@@ -130,7 +135,7 @@ def options_for(security: ClientSecurity) -> dict[str, str]:
         _KEY_PASSWORD: security.key_password,
         _SERVER_NAME: security.server_name,
         _NAMES: None if security.verify_name else "",
-        _MECHANISM: mechanism,
+        _MECHANISM: security.mechanism,
         _USER: security.user,
         _PASSWORD: security.password,
         _PASSWORD_FILE: _absolute(security.password_file),
@@ -165,19 +170,18 @@ def _tls(options: SparkOptions) -> dict[str, str | None]:
 
 
 def _login(options: SparkOptions) -> dict[str, str | None]:
-    if _mechanism(options) is Mechanism.OAUTHBEARER:
+    if _mechanism(options) in (None, Mechanism.OAUTHBEARER) and (_TOKEN in options or _TOKEN_URL in options):
         return {"token": _text(options, _TOKEN), "token_file": _token_file(options)}
     jaas = _jaas(options)[1]
     user, password = options.get(_USER, jaas.get("username")), options.get(_PASSWORD, jaas.get("password"))
     return {"user": user, "password": password, "password_file": _file(options, _PASSWORD_FILE)}
 
 
-def _mechanism(options: SparkOptions) -> Mechanism:
+def _mechanism(options: SparkOptions) -> Mechanism | None:
+    """The mechanism that the options choose; None if the kind of the credentials does."""
     module = _jaas(options)[0]
     if _MECHANISM not in options:
-        if module is not None:
-            return module
-        return Mechanism.OAUTHBEARER if _TOKEN in options or _TOKEN_URL in options else Mechanism.SCRAM_SHA_256
+        return module
     mechanism = options.choice(_MECHANISM, _MECHANISMS, default=Mechanism.SCRAM_SHA_256)
     if module is not None and _kind(module) != _kind(mechanism):
         raise OptionError(f"The login module in {_JAAS} is not for {mechanism}, the value of {_MECHANISM}")

@@ -23,6 +23,7 @@ from penstock.settings import LimitSettings
 from penstock.transport.alerts import HANDSHAKING
 from penstock.transport.handshakes import CROWDED, DISCONNECTED, NOT_TLS, TIMEOUT, TLS_RECORD, TOO_MANY, Failure, why
 from penstock.transport.listener import Accepting, Arrival, Door, Listener
+from penstock.transport.listening import host_of
 from penstock.transport.log_limit import LogLimit
 
 logger = logging.getLogger("penstock.listeners")
@@ -177,12 +178,13 @@ class Acceptor:
                 logger.warning("cannot accept: listener=%s reason=%s", self.listener.name, error.strerror)
                 self._pause(_NO_DESCRIPTORS_SECONDS)
                 return
-            wait, refusal = self.reception.admit(self.listener, where[0])
+            host = host_of(where)
+            wait, refusal = self.reception.admit(self.listener, host)
             if refusal:
-                Arrival(self.listener, where[0], self.reception).failed(Failure(TOO_MANY, refusal))
+                Arrival(self.listener, host, self.reception).failed(Failure(TOO_MANY, refusal))
                 sock.close()
             else:
-                self._let_in(sock, where[0])
+                self._let_in(sock, host)
             if wait:
                 self._pause(wait)
                 return

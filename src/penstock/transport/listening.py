@@ -2,8 +2,12 @@
 
 import asyncio
 import socket
+from collections.abc import Sequence
+from typing import Final
 
 from penstock.address import Address
+
+_MAPPED: Final = "::ffff:"
 
 
 def bind(address: Address) -> socket.socket:
@@ -28,6 +32,16 @@ def address_of(listener: socket.socket) -> Address:
     """The address to which a socket is bound."""
     host, port = listener.getsockname()[:2]
     return Address(host, port)
+
+
+def host_of(where: Sequence[object]) -> str:
+    """The host of a socket's address, in the one form in which rules and limits know it.
+
+    A listener on all addresses of IPv6 shows a client of IPv4 as ``::ffff:192.0.2.1``, and a link-local one with its interface.
+    """
+    host, _, _ = str(where[0]).partition("%")
+    mapped = host.removeprefix(_MAPPED)
+    return mapped if "." in mapped else host
 
 
 def send_at_once(writer: asyncio.StreamWriter | asyncio.BaseTransport) -> None:

@@ -187,6 +187,7 @@ class DoHead(msgspec.Struct, frozen=True, array_like=True):
     listener: str = ""
     method: str = ""
     client_id: str = ""
+    request_id: str = ""
 
 
 class GrantHead(msgspec.Struct, frozen=True, array_like=True):

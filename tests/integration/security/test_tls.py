@@ -218,7 +218,9 @@ def test_grpc_clients_refuse_an_unknown_authority(broker: BrokerThread, stranger
 
 def test_librdkafka_refuses_an_unknown_authority(broker: BrokerThread, stranger: Authority) -> None:
     errors: list[str] = []
-    admin = AdminClient({**kafka_settings(broker, stranger), "error_cb": lambda error: errors.append(str(error))})
+    settings = kafka_settings(broker, stranger)
+    settings["error_cb"] = lambda error: errors.append(str(error))
+    admin = AdminClient(settings)
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=5)
     admin.poll(1)

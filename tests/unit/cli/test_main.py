@@ -346,6 +346,7 @@ def test_config_show_takes_every_flag_of_serve(capsys) -> None:
             "--log-format": "json",
             "--log-level": "debug",
             "--tls-client-auth": "required",
+            "--peer-tls": "accept",
         }.get(flag, "127.0.0.1:1")
         # These go together.
         tls = ("--tls-cert", "a.crt", "--tls-key", "a.key", "--tls-ca", "ca.crt") if flag.startswith("--tls") else ()

@@ -111,9 +111,8 @@ def test_the_data_of_a_running_broker_stays_where_it_is(tmp_path) -> None:
 
 @pytest.mark.parametrize("flag", sorted({"--node-id", *serve.CLUSTER_ONLY}))
 def test_a_flag_for_clusters_without_a_cluster_is_refused_before_anything_starts(flag, tmp_path) -> None:
+    value = {"--node-id": "2", "--peer-tls": "require"}.get(flag, "127.0.0.1:1")
     with pytest.raises(Failure, match=f"{flag} is only for a node of a cluster") as caught:
-        serve.serve(
-            parse([flag, "2" if flag == "--node-id" else "127.0.0.1:1", "--data-dir", str(tmp_path / "data")]), {}
-        )
+        serve.serve(parse([flag, value, "--data-dir", str(tmp_path / "data")]), {})
     assert caught.value.code is Exit.USAGE
     assert not (tmp_path / "data").exists()

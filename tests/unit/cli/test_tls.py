@@ -9,6 +9,8 @@ import pytest
 
 from penstock.cli import main
 from penstock.cli.failures import Exit
+from penstock.settings import PeerTlsMode, TlsSettings
+from penstock.transport.peer_tls import PeerTls
 
 
 def made(folder: Path, *more: str) -> set[str]:
@@ -51,6 +53,20 @@ def test_each_side_accepts_the_certificate_of_the_other(tmp_path: Path) -> None:
                 continue
         theirs.do_handshake()
         assert dict(part[0] for part in theirs.getpeercert()["subject"]) == {"commonName": "anna"}
+
+
+def test_nodes_accept_their_certificates_as_their_own_and_no_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(tmp_path, "--cluster", "shop", "--node", "1", "--node", "2")
+    assert "--peer-tls require" in capsys.readouterr().out
+    files = TlsSettings(
+        cert_file=str(tmp_path / "node-2.crt"), key_file=str(tmp_path / "node-2.key"), ca_file=str(tmp_path / "ca.crt")
+    )
+    assert PeerTls(PeerTlsMode.REQUIRE, "shop", 2, files).certificate is not None
+    for cluster, node in (("shop", 1), ("shop2", 2)):
+        with pytest.raises(ValueError, match=f"URI:penstock://{cluster}/node/{node}"):
+            PeerTls(PeerTlsMode.REQUIRE, cluster, node, files)
 
 
 def test_nodes_get_their_identity(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

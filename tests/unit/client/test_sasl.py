@@ -41,7 +41,7 @@ def test_a_server_with_the_keys_of_sha_512_is_believed() -> None:
 
 def test_each_login_has_a_nonce_of_its_own() -> None:
     security = ClientSecurity(user="anna", password="x")
-    assert len({exchange_for(security).start() for _ in range(20)}) == 20
+    assert len({exchange_for(security)[1].start() for _ in range(20)}) == 20
 
 
 def test_commas_and_equal_signs_in_names_are_escaped() -> None:
@@ -100,13 +100,23 @@ def test_an_error_of_the_server_is_a_wrong_password() -> None:
 
 
 def test_plain_sends_user_and_password() -> None:
-    exchange = exchange_for(ClientSecurity(user="anna", password="p\u00e4ss", mechanism=Mechanism.PLAIN))
+    mechanism, exchange = exchange_for(ClientSecurity(user="anna", password="p\u00e4ss", mechanism=Mechanism.PLAIN))
+    assert mechanism is Mechanism.PLAIN
     assert exchange.start() == "\0anna\0p\u00e4ss".encode()
     assert exchange.answer(b"") is None
 
 
 def test_a_token_is_sent_as_in_rfc_7628_and_a_refusal_is_acknowledged() -> None:
-    exchange = exchange_for(ClientSecurity(token="abc.def"))
+    mechanism, exchange = exchange_for(ClientSecurity(token="abc.def"))
+    assert mechanism is Mechanism.OAUTHBEARER
     assert exchange.start() == b"n,,\x01auth=Bearer abc.def\x01\x01"
     assert exchange.answer(b'{"status":"invalid_token"}') == b"\x01"
     assert exchange.answer(b"") is None
+
+
+def test_an_api_key_is_a_password_of_its_own_id() -> None:
+    mechanism, exchange = exchange_for(ClientSecurity(token="psk_00ff_se_cret"))
+    assert mechanism is Mechanism.PLAIN
+    assert exchange.start() == b"\x0000ff\x00psk_00ff_se_cret"
+    forced, _ = exchange_for(ClientSecurity(token="psk_00ff_se_cret", mechanism=Mechanism.OAUTHBEARER))
+    assert forced is Mechanism.OAUTHBEARER

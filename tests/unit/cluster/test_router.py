@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from penstock.cluster import router as router_module
 from penstock.cluster.links import Identity, Link
+from penstock.core.security.access import Caller, Principal
 from penstock.core.topics.topics import NewTopic
 from penstock.errors import BacklogBound, BacklogFull, PenstockError, Reason
 from penstock.gateways.peers import operations as peer_module
@@ -19,7 +20,7 @@ from penstock.operations.queues import Ack, Consume, DescribeQueue, Lease, ListQ
 from penstock.operations.records import PublishOnce, ReadRecords
 from penstock.operations.topics import DescribePartition, DescribeTopic, DescribeTopicStats
 from penstock.transport.peer_tls import PLAIN
-from penstock.types import NodeId
+from penstock.types import Gateway, NodeId
 from penstock.wire.peers import DoHead, OperationAnswer, PeerApi, encode_peer_request
 from tests.support.cluster_nodes import Running, until
 from tests.support.queue_cluster import CALLER, QueueCluster
@@ -232,6 +233,25 @@ async def test_an_operation_of_a_newer_release_is_refused_alone(cluster: QueueCl
     found = await asked(link, "DescribeTopic", msgspec.msgpack.encode(DescribeTopic("t")))
     assert found.reason == ""
     await link.aclose()
+
+
+async def test_the_whole_caller_travels(cluster: QueueCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a node would decide about somebody with fewer groups, or another listener."""
+    caller = Caller(Principal("User:a"), Gateway.GRPC, "10.0.0.1", ("staff", "ops"), "outside", "token", "app", "r1")
+    assert all(caller), "every field has a value that is not its default"
+    assert len(caller) == len(Caller._fields)
+    owner, other, group = apart(cluster)
+    callers: list[Caller] = []
+    door = owner.broker.door
+    begin = door.begin_here
+
+    def noted(operation: Any, by: Caller, done: Any, **more: Any) -> Any:
+        callers.append(by)
+        return begin(operation, by, done, **more)
+
+    monkeypatch.setattr(door, "begin_here", noted)
+    await other.broker.do(Lease("t", group, "w", 1, 60_000), caller)
+    assert callers == [caller]
 
 
 async def test_too_many_operations_are_refused_and_not_left_unread(

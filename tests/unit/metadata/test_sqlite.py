@@ -132,6 +132,21 @@ async def test_a_newer_layout_is_refused(tmp_path: Path) -> None:
     assert "newer Penstock" in (await refusal(path)).text
 
 
+async def test_only_the_own_user_can_read_what_passwords_are_checked_with(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.sqlite"
+    before = os.umask(0o022)
+    try:
+        for _ in range(2):
+            store = await SqliteStore.open(str(path))
+            await store.txn([], [Put("security/users/anna", b"hashed")])
+            assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o600}
+            await store.close()
+            # As an earlier version left it.
+            path.chmod(0o644)
+    finally:
+        os.umask(before)
+
+
 async def test_a_folder_that_is_not_there_is_a_clear_refusal(tmp_path: Path) -> None:
     assert "Check the disk" in (await refusal(tmp_path / "absent" / "metadata.sqlite")).text
 

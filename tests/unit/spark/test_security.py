@@ -64,13 +64,11 @@ def read(options):
         ),
         (
             {"security.protocol": "SASL_PLAINTEXT", "sasl.username": "anna", "sasl.password": MARK},
-            ClientSecurity(
-                tls=False, user="anna", password=MARK, mechanism=Mechanism.SCRAM_SHA_256, may_send_unencrypted=True
-            ),
+            ClientSecurity(tls=False, user="anna", password=MARK, may_send_unencrypted=True),
         ),
         (
             {"security.protocol": "SASL_SSL", "sasl.username": "anna", "sasl.password.file": "/p"},
-            ClientSecurity(tls=True, user="anna", password_file="/p", mechanism=Mechanism.SCRAM_SHA_256),
+            ClientSecurity(tls=True, user="anna", password_file="/p"),
         ),
         (
             {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token": MARK},
@@ -78,7 +76,7 @@ def read(options):
         ),
         (
             {"security.protocol": "SASL_SSL", "sasl.oauthbearer.token.endpoint.url": "file:///a%20b/token"},
-            ClientSecurity(tls=True, token_file="/a b/token", mechanism=Mechanism.OAUTHBEARER),
+            ClientSecurity(tls=True, token_file="/a b/token"),
         ),
     ],
 )
@@ -105,7 +103,7 @@ def test_the_options_of_the_kafka_connector_are_understood(options, security) ->
             {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "no"},
             "endpoint.identification.algorithm must be",
         ),
-        ({"security.protocol": "SASL_SSL"}, "SCRAM-SHA-256 needs a user and a password"),
+        ({"security.protocol": "SASL_SSL"}, "kafka.security.protocol requires credentials: set kafka.sasl.username"),
         ({"security.protocol": "SASL_SSL", "sasl.username": "anna"}, "no password for user 'anna'"),
         ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "sasl.mechanism must be one of plain"),
         ({"security.protocol": "SASL_SSL", "sasl.kerberos.service.name": "k"}, "Kerberos is not supported"),

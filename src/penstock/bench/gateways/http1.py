@@ -15,9 +15,18 @@ FAILURES = (b"\nHTTP/1.1 3", b"\nHTTP/1.1 4", b"\nHTTP/1.1 5")
 """How a response that reports a failure begins, with the line feed before it."""
 
 
-def request(method: str, path: str, address: Address, body: bytes = b"", content_type: str = JSON) -> bytes:
+def request(
+    method: str,
+    path: str,
+    address: Address,
+    body: bytes = b"",
+    content_type: str = JSON,
+    authorization: str | None = None,
+) -> bytes:
     """A whole request."""
     head = f"{method} {path} HTTP/1.1\r\nHost: {address}\r\n"
+    if authorization:
+        head += f"Authorization: {authorization}\r\n"
     if body:
         head += f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
     return head.encode() + b"\r\n" + body

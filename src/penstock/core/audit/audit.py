@@ -95,19 +95,21 @@ class Audit:
 
     # What is called where it happens.
 
-    def login(
-        self, caller: Caller, *, succeeded: bool, method: str, user: str = "", reason: str = "", renews: bool = False
-    ) -> None:
-        """Somebody has logged in, or tried to. ``user`` is who the client says it is; ``renews``: again on the same connection."""
+    def login(self, principal: str, client: str, method: str, failure: str = "") -> None:
+        """A client has logged in, or tried to. ``failure`` says why it failed."""
         if not self.is_on:
             return
-        result = Result.SUCCESS if succeeded else Result.DENIED
-        fields = by_caller(caller) | {"method": method, "reason": reason}
-        if not succeeded:
-            # Nothing proves it, but whoever reads the log wants to see which name was tried.
-            fields["principal"] = shown(user)
-        record = self._record(EventClass.AUTHENTICATION, result, operation="Renew" if renews else LOGIN, **fields)
-        self._write_few((LOGIN, record.principal, record.client, result), record)
+        result = Result.DENIED if failure else Result.SUCCESS
+        record = self._record(
+            EventClass.AUTHENTICATION,
+            result,
+            operation=LOGIN,
+            principal=shown(principal),
+            client=client,
+            method=method,
+            reason=failure,
+        )
+        self._write_few((LOGIN, principal, client, result), record)
 
     def refused(self, asked: AnyOperation[Any], caller: Caller, error: PenstockError) -> None:
         """An operation was refused before anything was done."""

@@ -90,7 +90,7 @@ class _Guarded:
 
 
 class KeptRight:
-    """The right to an operation, for a reader that goes on without asking the door each time."""
+    """The right to an operation, for a reader that continues without asking the door each time."""
 
     __slots__ = ("_asked", "_broker", "_caller", "_version")
 

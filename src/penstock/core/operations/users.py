@@ -31,9 +31,7 @@ def _authenticator(broker: "Broker") -> Authenticator:
 async def create_user(broker: "Broker", asked: users.CreateUser, caller: Caller) -> None:
     """Returns when it can log in at this node."""
     authenticator = _authenticator(broker)
-    if asked.admin:
-        _require_admin(broker, caller)
-    check_user_name(asked.user)
+    _check_target(broker, check_user_name(asked.user), caller, will_be_admin=asked.admin)
     scram = {} if asked.password is None else await authenticator.hashed(asked.password)
     await authenticator.users.create(asked.user, scram, broker.clock.now_ms(), admin=asked.admin)
 
@@ -119,6 +117,7 @@ async def alter_scram(broker: "Broker", asked: users.AlterScram, caller: Caller)
         raise PenstockError(Reason.UNKNOWN_USER, f"There is no such credential of the user {asked.user!r}")
     kept = {name: keys for name, keys in made.items() if keys is not None}
     if before is None:
+        _check_target(broker, check_user_name(asked.user), caller)
         await authenticator.users.create(asked.user, kept, broker.clock.now_ms())
         return
     _check_target(broker, asked.user, caller)
@@ -136,9 +135,11 @@ def _keys(kind: ScramHash, given: users.ScramCredential) -> ScramKeys:
     return keys_of(kind, given.salted_password, given.salt, given.iterations)
 
 
-def _check_target(broker: "Broker", user: str, caller: Caller) -> None:
-    """Who may change an administrator can become one."""
-    if broker.authenticator.users.is_admin(user) and caller.principal != f"{USER}{user}":
+def _check_target(broker: "Broker", user: str, caller: Caller, *, will_be_admin: bool = False) -> None:
+    """Who may create or change an administrator, or a super user of the settings, can become one."""
+    principal = f"{USER}{user}"
+    is_admin = will_be_admin or principal in broker.access.super_users or broker.authenticator.users.is_admin(user)
+    if is_admin and (will_be_admin or caller.principal != principal):
         _require_admin(broker, caller)
 
 

@@ -14,6 +14,7 @@ from penstock.errors import PenstockError, Reason
 from penstock.limits import ACCESS_DECISIONS_MAX
 from penstock.operations.access import CLUSTER_NAME, EVERY_USER, USER, Cause, Permission, Rule
 from penstock.operations.operation import Action, Resource
+from penstock.settings import Authentication, SecuritySettings
 from penstock.types import Gateway
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class Access:
         self.super_users: Final = super_users
         """From the settings."""
         self.is_super: Callable[[Principal], bool] = lambda _principal: False
-        """Whether a user is marked as an administrator. Whoever sets this calls :meth:`forget` when the answer changes."""
+        """Whether a user is marked as an administrator. The part that sets this calls :meth:`forget` when the answer changes."""
         self.on_changed: Final[list[Callable[[], None]]] = []
         """Called after each new version."""
         self._index: AclIndex | None = None
@@ -200,6 +201,12 @@ class Access:
             if len(self.writers) >= ACCESS_DECISIONS_MAX:
                 self.writers.clear()
             self.writers.add((caller.principal, caller.client, caller.groups, topic))
+
+
+def access_of(security: SecuritySettings) -> Access:
+    """As the settings have it; without rules yet."""
+    is_on = security.authentication is Authentication.REQUIRED
+    return Access(is_on=is_on, super_users=super_users_in(security.super_users))
 
 
 def super_users_in(text: str) -> frozenset[str]:

@@ -217,7 +217,12 @@ def checked_rule(rule: Rule) -> Rule:
     from ipaddress import ip_address
 
     try:
-        host = str(ip_address(rule.host))
+        if "%" in rule.host:
+            # Clients are known without their interface.
+            raise ValueError(rule.host)
+        address = ip_address(rule.host)
+        # As clients of IPv4 are known, whatever the listener.
+        host = str(getattr(address, "ipv4_mapped", None) or address)
     except ValueError:
         raise _invalid(f"{rule.host[:64]!a} is not an address; write an IP address, or * for any") from None
     return msgspec.structs.replace(rule, host=host)

@@ -105,11 +105,12 @@ class Authenticator:
         ``client`` is the address, for the limits on failures. ``is_private``: the bytes cannot be read on the way (TLS or loopback);
         otherwise a credential that can be replayed is refused.
         """
-        found = self.remembered(credential, is_private=is_private)
-        if found is not None:
-            return found
         if isinstance(credential, Certificate):
             return self.certified(credential.name)
+        found = self.remembered(credential, is_private=is_private)
+        return self.session(found or await self._checked(credential, client, is_private=is_private))
+
+    async def _checked(self, credential: Password | Bearer, client: str, *, is_private: bool) -> Identity:
         secret = credential.password if isinstance(credential, Password) else credential.token
         if not is_private:
             await self.attempts.fail(_method_of(credential), Failure.NOT_PRIVATE, client)
@@ -124,6 +125,7 @@ class Authenticator:
         else:
             identity = await self._by_password(credential.user, text, client)
         self._remember(credential, identity)
+        self.attempts.proved(identity, client)
         return identity
 
     def remembered(self, credential: Credential, *, is_private: bool) -> Identity | None:
@@ -143,7 +145,9 @@ class Authenticator:
             raise self.attempts.refused(Method.CERTIFICATE, Failure.MALFORMED) from None
         if self.users.is_admin(name):
             raise self.attempts.refused(Method.CERTIFICATE, Failure.ADMINISTRATOR)
-        return self.identity(name, Method.CERTIFICATE)
+        identity = self.session(self.identity(name, Method.CERTIFICATE))
+        self.attempts.proved(identity, "")
+        return identity
 
     def is_current(self, identity: Identity) -> bool:
         """Whether the identity still holds: its user and key exist, its password is the same, and its token has not expired."""
@@ -224,11 +228,16 @@ class Authenticator:
         expires_ms: int | None = None,
         generation: str = "",
     ) -> Identity:
-        longest_ms = self._security.session_ms_max
-        if longest_ms:
-            ends_ms = self._clock.now_ms() + longest_ms
-            expires_ms = ends_ms if expires_ms is None else min(expires_ms, ends_ms)
         return Identity(Principal(f"{USER}{name}"), groups, method.value, expires_ms, generation=generation)
+
+    def session(self, identity: Identity) -> Identity:
+        """The identity of a session that begins now: it ends after the longest time of the settings, if not earlier."""
+        longest_ms = self._security.session_ms_max
+        if not longest_ms:
+            return identity
+        ends_ms = self._clock.now_ms() + longest_ms
+        expires_ms = identity.expires_ms
+        return msgspec.structs.replace(identity, expires_ms=ends_ms if expires_ms is None else min(expires_ms, ends_ms))
 
     # SCRAM, which takes two steps.
 

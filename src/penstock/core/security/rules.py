@@ -3,7 +3,7 @@
 In the store, ``security/acls/<hash of the rule>`` holds a rule, and ``security/roles/<name>`` holds ``{"members": [...]}``. The key of a rule
 follows from the rule, so creating it twice is the same as once, and no two changes of rules can conflict.
 
-Each change is visible on this node when the call returns, and on other nodes as soon as the store tells them.
+They are not loaded while authentication is off. Each change is visible on this node when the call returns, and on other nodes as soon as the store tells them.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -53,7 +53,9 @@ class ScramLogin:
         if record is None or self._authenticator.users.get(user) is not record:
             await self._fail(Failure.UNKNOWN_USER)
         self._authenticator.attempts.succeeded(self._client, user)
-        return self._authenticator.identity(user, self._method, generation=record.generation), answer
+        identity = self._authenticator.identity(user, self._method, generation=record.generation)
+        self._authenticator.attempts.proved(identity, self._client)
+        return self._authenticator.session(identity), answer
 
     async def _fail(self, why: Failure) -> NoReturn:
         await self._authenticator.attempts.fail(self._method, why, self._client, self._exchange.user)

@@ -17,11 +17,11 @@ SINKS_TOPIC: Final = TopicName("__sinks")
 """Exactly-once sinks: their last batches, and commits in progress."""
 
 AUDIT_TOPIC: Final = TopicName("__audit")
-"""The audit log."""
+"""The audit log, which is created when it is on."""
 
 GROUP_STATE_TOPICS: Final = (OFFSETS_TOPIC, QUEUE_STATE_TOPIC)
 """The state of a group is in partition i of each, so one node must lead both. In the order in which they are loaded."""
-INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, QUEUE_STATE_TOPIC, IDEMPOTENCY_TOPIC, SINKS_TOPIC, AUDIT_TOPIC})
+INTERNAL_TOPICS: Final = frozenset({OFFSETS_TOPIC, QUEUE_STATE_TOPIC, IDEMPOTENCY_TOPIC, SINKS_TOPIC})
 """Topics that the broker creates for itself. Users may read them, but not create or delete them."""
 
 STAGING_PREFIX: Final = "__staging."
@@ -59,7 +59,7 @@ def is_staging(name: str) -> bool:
 
 def is_reserved(name: str) -> bool:
     """Whether only the broker may create a topic of this name."""
-    return name in INTERNAL_TOPICS or is_staging(name)
+    return name in INTERNAL_TOPICS or name == AUDIT_TOPIC or is_staging(name)
 
 
 def collision_key(name: str) -> str:

@@ -13,6 +13,7 @@ from penstock.core.security.identity import NOBODY
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.tls import certificate_name
 from penstock.transport.listener import Listener
+from penstock.transport.listening import host_of as socket_host
 from penstock.types import Gateway
 
 
@@ -102,7 +103,7 @@ def host_of(peer: str) -> str:
     family, _, rest = peer.partition(":")
     if family not in ("ipv4", "ipv6"):
         return peer
-    return unquote(rest).rpartition(":")[0].strip("[]")
+    return socket_host((unquote(rest).rpartition(":")[0].strip("[]"),))
 
 
 class GrpcCall:

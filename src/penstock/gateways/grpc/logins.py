@@ -52,8 +52,7 @@ class Logins:
             credential = Certificate(call.certificate)
         host = call.caller.client
         is_private = self.serving.listener.is_private or _is_loopback(host)
-        found = self._authenticator.remembered(credential, is_private=is_private)
-        return found or await self._authenticator.authenticate(credential, host, is_private=is_private)
+        return await self._authenticator.authenticate(credential, host, is_private=is_private)
 
     @contextmanager
     def stream(self, call: GrpcCall) -> Generator[None, None, None]:

@@ -9,14 +9,22 @@ from operator import attrgetter
 from typing import Final
 
 from penstock.core.broker import Broker
-from penstock.core.broker_config import BROKER_CONFIGS, HOUSEKEEPING_MS, LOG_DIRS_RATE, RECEIVING_RATE, SENDING_RATE
+from penstock.core.broker_config import (
+    BROKER_CONFIGS,
+    CONNECTION_RATE,
+    CONNECTIONS_PER_IP,
+    HOUSEKEEPING_MS,
+    LOG_DIRS_RATE,
+    RECEIVING_RATE,
+    SENDING_RATE,
+)
 from penstock.core.topics.config import ConfigLayer, ConfigSynonym, ConfigValue, described
 from penstock.core.topics.config_table import TOPIC_CONFIGS, ConfigKind, ConfigSource
 from penstock.core.topics.names import OFFSETS_TOPIC
 from penstock.gateways.kafka.context import RequestContext
 from penstock.gateways.kafka.nodes import nodes_of
 from penstock.limits import CONNECTION_IDLE_MS_MAX, OFFSET_METADATA_BYTES_MAX
-from penstock.settings import Settings
+from penstock.settings import Authentication, Settings
 
 _MINUTE_MS: Final = 60 * 1000
 _HOUR_MS: Final = 60 * _MINUTE_MS
@@ -66,7 +74,7 @@ def describe_broker_configs(
     here = broker.cluster.nodes.nodes.get(broker.node_id)
     own = next((node.address for node in nodes_of(context) if node.node_id == broker.node_id), context.advertised)
     values = [
-        *_node_configs(broker, f"PLAINTEXT://{own}"),
+        *_node_configs(broker, f"{_protocol(context)}://{own}"),
         _http_listeners(broker),
         *_numbers(settings),
         _flag(
@@ -104,6 +112,13 @@ def describe_broker_configs(
     return sorted((_with_layers(value, layers) for value in values), key=lambda value: value.name)
 
 
+def _protocol(context: RequestContext) -> str:
+    """The protocol of the listener that the client used, in Kafka's words."""
+    encryption = "PLAINTEXT" if context.listener.tls is None else "SSL"
+    is_required = context.broker.settings.security.authentication is Authentication.REQUIRED
+    return f"SASL_{encryption}" if is_required else encryption
+
+
 def describe_all_brokers(values: Mapping[str, str]) -> list[ConfigValue]:
     """What was set for all brokers while they run, and nothing else, as Kafka does."""
     return [
@@ -133,7 +148,11 @@ def _node_configs(broker: Broker, listener: str) -> Iterator[ConfigValue]:
     yield _static("log.dir", broker.logs.data_dir, "The same as log.dirs.")
     yield _static("advertised.listeners", listener, "The address that clients connect to.")
     yield _value(
-        "authorizer.class.name", ConfigKind.STRING, "", "", "There is no authorizer: every client has full access."
+        "authorizer.class.name",
+        ConfigKind.STRING,
+        "",
+        "",
+        "Access rules are built in: security.authentication turns them on.",
     )
     yield _flag("delete.topic.enable", "Topics can be deleted.", on=True)
     yield _flag("log.cleaner.enable", "Topics with cleanup.policy=compact are compacted.", on=True)
@@ -179,7 +198,7 @@ def _housekeeping_configs(interval_ms: int) -> Iterator[ConfigValue]:
 
 
 def _rate_configs() -> Iterator[ConfigValue]:
-    for name in (SENDING_RATE, RECEIVING_RATE, LOG_DIRS_RATE):
+    for name in (SENDING_RATE, RECEIVING_RATE, LOG_DIRS_RATE, CONNECTIONS_PER_IP, CONNECTION_RATE):
         definition = BROKER_CONFIGS[name]
         yield _value(name, definition.kind, definition.default, definition.default, definition.documentation)
 

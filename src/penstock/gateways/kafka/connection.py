@@ -30,6 +30,7 @@ from penstock.limits import CLIENT_ID_CHARS_MAX, LOGIN_FRAME_BYTES_MAX, RECEIVE_
 from penstock.meters import Histogram
 from penstock.transport.handshakes import TLS_ON_PLAIN, TLS_RECORD
 from penstock.transport.listener import Arrival
+from penstock.transport.listening import host_of
 from penstock.transport.receive import FRAME_BYTES_MIN, FrameReader
 from penstock.types import Buffer, Gateway
 from penstock.wire.errors import ProtocolViolation
@@ -90,7 +91,8 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         # stops reading if there are many (before 3.12.9 and 3.13.2).
         self._gathers = not isinstance(transport, asyncio.Transport)
         opened = self._open(transport, self.gateway.limits.connection_pending_output_bytes_max)
-        self._local = Address(*(opened.get_extra_info("sockname") or ("127.0.0.1", 0))[:2])
+        local = opened.get_extra_info("sockname") or ("127.0.0.1", 0)
+        self._local = Address(host_of(local), local[1])
         if self.gateway.admit(self) is not None:
             opened.abort()
         elif self.broker.authenticator.is_required:

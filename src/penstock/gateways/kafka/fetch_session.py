@@ -66,6 +66,8 @@ class FetchSession:
 
     session_id: int
     by_id: bool
+    owner: str
+    """The principal that began it. The names in it are not for others, and ids can be guessed."""
     epoch: int = INITIAL_EPOCH
     used_ms: int = 0
     wanted: dict[FetchKey, FetchedPartition] = field(default_factory=dict)
@@ -136,11 +138,15 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def open(self, request: FetchRequest, *, by_id: bool, now_ms: int) -> FetchSession:
-        """The session of a request; one with id 0 is dropped after its answer."""
+    def open(self, request: FetchRequest, owner: str, *, by_id: bool, now_ms: int) -> FetchSession:
+        """The session of a request of a principal; one with id 0 is dropped after its answer."""
+        known = self._sessions.get(request.session_id)
+        if known is not None and known.owner != owner:
+            known = None
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
-            self._forget(request.session_id)
-            session = FetchSession(NO_SESSION, by_id, used_ms=now_ms)
+            if known is not None:
+                self._forget(known.session_id)
+            session = FetchSession(NO_SESSION, by_id, owner, used_ms=now_ms)
             session.wanted = {(each.topic, each.index): each for each in partitions_of(request, by_id=by_id)}
             count = len(session.wanted)
             if request.session_epoch == INITIAL_EPOCH and count and self._has_room(request, count, count):
@@ -150,7 +156,6 @@ class FetchSessions:
                 self._sessions[session.session_id] = session
                 self._partition_count += count
             return session
-        known = self._sessions.get(request.session_id)
         if known is None:
             raise PenstockError(Reason.FETCH_SESSION_ID_NOT_FOUND)
         if known.epoch != request.session_epoch:

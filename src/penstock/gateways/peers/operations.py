@@ -93,6 +93,7 @@ class PeerOperations:
             head.listener,
             head.method,
             head.client_id,
+            head.request_id,
         )
         if isinstance(asked, Stream):
             self._open(asked, caller, number)

@@ -1,5 +1,6 @@
 """What is written to the audit log: through the door, the lanes and the logins, into the topic."""
 
+import contextlib
 import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from penstock.core.audit.record import Effect, effect_of
 from penstock.core.audit.writer import Written
 from penstock.core.operations.handling import HANDLERS, HandlerKind
 from penstock.core.security.access import INTERNAL, Access, Caller, Principal
+from penstock.core.security.identity import Password, Secret
 from penstock.core.topics.names import AUDIT_TOPIC
 from penstock.errors import PenstockError, Reason
 from penstock.operations.catalogue import CATALOGUE
@@ -203,14 +205,13 @@ async def test_a_check_before_an_operation_is_written_too(node: Audited) -> None
 
 async def test_logins_are_written_and_failed_ones_are_counted(node: Audited) -> None:
     audit = node.broker.audit
-    audit.login(ANNA, succeeded=True, method="plain")
-    nobody = Caller(Principal("User:ANONYMOUS"), Gateway.KAFKA, "198.51.100.7")
+    audit.login("User:anna", "192.0.2.1", "plain")
     for _ in range(100):
-        audit.login(nobody, succeeded=False, method="plain", user="anna", reason="authentication_failed")
+        audit.login("User:anna", "198.51.100.7", "plain", "wrong-password")
     written = node.log.take()
     assert written[0]["event"] == "authentication"
     assert (written[0]["result"], written[0]["principal"]) == ("success", "User:anna")
-    assert [(each["result"], each["principal"]) for each in written[1:]] == [("denied", "anna")] * 5
+    assert [(each["result"], each["reason"]) for each in written[1:]] == [("denied", "wrong-password")] * 5
     node.clock.advance(PERIOD_MS)
     audit.tick(node.clock.monotonic_ms())
     assert [(each["count"], each["client"]) for each in node.log.take()] == [(95, "198.51.100.7")]
@@ -357,3 +358,29 @@ async def test_without_it_nothing_is_done(tmp_path: Path) -> None:
         node.broker.audit.start([Memory()])
         assert not node.broker.audit.is_on
         await node.broker.do(CreateTopic("orders"), ANNA)
+
+
+async def test_the_authenticator_reports_logins_that_succeed_and_that_fail(tmp_path: Path) -> None:
+    required = SecuritySettings(authentication=Authentication.REQUIRED)
+    async with KafkaNode(tmp_path, security=required) as node:
+        log = Memory()
+        node.broker.audit.start([log])
+        log.take()
+        authenticator = node.broker.authenticator
+        keys = await authenticator.hashed("correct horse")
+        await authenticator.users.create("anna", keys, 0)
+        good = Password("anna", Secret(b"correct horse"))
+        for credential in (good, good, Password("anna", Secret(b"battery")), Password("who", Secret(b"staple"))):
+            with contextlib.suppress(PenstockError):
+                await authenticator.authenticate(credential, "192.0.2.1", is_private=True)
+        written = log.take()
+        # The second one is remembered: it is the same login.
+        assert [(each["result"], each["principal"], each["method"]) for each in written] == [
+            ("success", "User:anna", "plain"),
+            ("denied", "User:anna", "plain"),
+            ("denied", "User:?", "plain"),
+        ]
+        assert [each.get("reason") for each in written] == [None, "wrong-password", "unknown-user"]
+        assert {each["client"] for each in written} == {"192.0.2.1"}
+        text = json.dumps(written)
+        assert not any(secret in text for secret in ("correct horse", "battery", "staple", "who"))

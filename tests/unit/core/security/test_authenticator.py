@@ -329,6 +329,9 @@ async def test_a_session_has_a_longest_time() -> None:
     assert not world.authenticator.is_current(found)
     again = await world.log_in()
     assert world.authenticator.is_current(again)
+    # One that begins with a known password has all of its time, too.
+    world.clock.advance(3_000)
+    assert (await world.log_in()).expires_ms == world.clock.now_ms() + 5_000
 
 
 async def test_nobody_is_current_only_without_authentication() -> None:

@@ -19,6 +19,7 @@ NAMED_OTHERWISE = {
     Reason.UNKNOWN_CONSUMER: "unknown_member_id",
     Reason.DEADLINE_EXCEEDED: "invalid_record",
     Reason.BACKLOG_FULL: "throttling_quota_exceeded",
+    Reason.AUDIT_UNAVAILABLE: "policy_violation",
     Reason.QUOTA_EXCEEDED: "throttling_quota_exceeded",
     Reason.NOT_LEASE_OWNER: "invalid_record_state",
     Reason.NOT_IN_FLIGHT: "invalid_record_state",

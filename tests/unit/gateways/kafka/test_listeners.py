@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest_asyncio
 
 from penstock.address import Address
+from penstock.core.topics.names import GROUP_STATE_TOPICS
 from penstock.core.topics.topics import NewTopic
 from penstock.errors import Reason
 from penstock.wire.kafka.apis import ApiKey
@@ -73,15 +74,14 @@ async def test_the_leader_in_a_refusal_has_the_address_of_that_listener(node: Ou
 
 async def test_the_coordinator_has_the_address_of_that_listener_or_cannot_be_reached(node: OutsideNode) -> None:
     client = await node.connect()
-    wanted = NewTopic("__consumer_offsets", assignments={0: [OTHER, NODE, THIRD]})
-    topic = await node.broker.topics.create(wanted, internal=True)
-    asked = FindCoordinatorRequest(key="g", coordinator_keys=["g"])
-    found = (await client.ask(ApiKey.FIND_COORDINATOR, asked, 4)).coordinators[0]
-    assert (found.node_id, found.host, found.port) == (OTHER, "outside.example", 19008)
-    live = node.cluster.nodes.live()
-    await node.set_record(topic, 0, leader=THIRD, leader_node_epoch=live[THIRD], leader_epoch=1)
-    found = (await client.ask(ApiKey.FIND_COORDINATOR, asked, 4)).coordinators[0]
-    assert reason_of(found.error_code) is Reason.COORDINATOR_NOT_AVAILABLE
+    for name in GROUP_STATE_TOPICS:
+        await node.broker.topics.create(NewTopic(name, assignments={0: [OTHER, NODE], 1: [THIRD, NODE]}), internal=True)
+    asked = FindCoordinatorRequest(coordinator_keys=[f"g{n}" for n in range(8)])
+    found = (await client.ask(ApiKey.FIND_COORDINATOR, asked, 4)).coordinators
+    assert {(reason_of(each.error_code), each.node_id, each.host, each.port) for each in found} == {
+        (None, OTHER, "outside.example", 19008),
+        (Reason.COORDINATOR_NOT_AVAILABLE, -1, "", -1),
+    }
 
 
 async def test_callers_have_the_name_of_their_listener(node: OutsideNode) -> None:

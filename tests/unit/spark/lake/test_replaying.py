@@ -33,8 +33,9 @@ def plan(bootstrap, parquet, tmp_path):
         given = dict.fromkeys(["partition", "from_offset", "to_offset", "from_ms", "to_ms"])
         given |= {"topic": "orders", "to": "again", "broker": True, "lake": lake, "lake_needed": lake}
         given |= {"location": str(parquet.folder) if lake else "", "format": "parquet"}
+        brokers = {"kafka.bootstrap.servers": bootstrap}
         return begin(
-            ReplayRequest(**(given | more)), bootstrap, str(tmp_path / folder), ([] if notes is None else notes).append
+            ReplayRequest(**(given | more)), brokers, str(tmp_path / folder), ([] if notes is None else notes).append
         )
 
     return settle

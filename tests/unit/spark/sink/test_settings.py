@@ -76,7 +76,7 @@ def test_what_would_change_the_sinks_own_work_is_refused_with_the_reason(name) -
         ({"exactlyOnce": "maybe"}, "true or false"),
         ({"kafka.compression.type": "brotli"}, "none, gzip, snappy, lz4, zstd"),
         ({"kafka.acks": "2"}, "all, -1, 1, 0"),
-        ({"kafka.security.protocol": "SASL_SSL"}, "needs a user and a password"),
+        ({"kafka.security.protocol": "SASL_SSL"}, "requires credentials"),
         ({"kafka.batch.size": "0"}, "1 or more"),
         ({"sinkName": "a/b"}, "letters, digits"),
         ({"sinkName": "x" * 201}, "1 to 200"),

@@ -39,7 +39,7 @@ def test_options_that_would_change_what_is_read_are_refused_with_the_reason(name
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be 1 or more"),
         ({"minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"}, r"minOffsetsPerTrigger \(5\) is above"),
         ({"kafka__isolation__level": "strict"}, "read_committed or read_uncommitted, not 'strict'"),
-        ({"kafka__security__protocol": "SASL_SSL"}, "needs a user and a password"),
+        ({"kafka__security__protocol": "SASL_SSL"}, "requires credentials"),
         ({"failOnDataLoss": "maybe"}, "failOnDataLoss must be true or false"),
         ({"includeHeaders": "2"}, "includeHeaders must be true or false"),
         ({"maxTriggerDelay": "later"}, "maxTriggerDelay must be a duration"),

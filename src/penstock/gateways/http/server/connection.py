@@ -31,6 +31,7 @@ from penstock.gateways.http.server.logins import Login
 from penstock.gateways.http.server.routing import CONNECTION, HttpCall, bounded, refused, throttle, too_late
 from penstock.transport.handshakes import NO_NAME, TLS_ON_PLAIN, TLS_RECORD, Failure
 from penstock.transport.listener import Arrival
+from penstock.transport.listening import host_of
 
 if TYPE_CHECKING:
     from penstock.gateways.http.server.gateway import HttpGateway
@@ -151,7 +152,7 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_made(transport)
         self.arrival.on_crowded = transport.abort
         self.is_private = is_private(transport)
-        self.caller = self.gateway.caller(self.client[0] if self.client else "", self.listener.name)
+        self.caller = self.gateway.caller(host_of(self.client) if self.client else "", self.listener.name)
         transport.set_write_buffer_limits(high=self.gateway.bounds.output_bytes_max)
         if self.listener.tls is not None:
             try:

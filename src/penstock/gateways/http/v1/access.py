@@ -39,7 +39,7 @@ Word = TypeVar("Word", bound=Enum)
 R = TypeVar("R", bound=StrictRequest)
 
 
-class RuleIn(StrictRequest, frozen=True):
+class RuleFields(StrictRequest, frozen=True):
     """A rule to create."""
 
     principal: PrincipalText
@@ -55,13 +55,13 @@ class RuleIn(StrictRequest, frozen=True):
         return Rule(self.principal, self.permission, self.action, self.resource, self.name, self.pattern, self.host)
 
 
-class RulesIn(StrictRequest, frozen=True):
+class CreateRulesRequest(StrictRequest, frozen=True):
     """POST /v1/acls."""
 
-    rules: list[RuleIn]
+    rules: list[RuleFields]
 
 
-class FilterIn(StrictRequest, frozen=True):
+class FilterRequest(StrictRequest, frozen=True):
     """Selects rules. What is left out matches any."""
 
     principal: PrincipalText | None = None
@@ -87,7 +87,7 @@ class FilterIn(StrictRequest, frozen=True):
         )
 
 
-class CheckIn(StrictRequest, frozen=True):
+class CheckRequest(StrictRequest, frozen=True):
     """GET /v1/acls/check."""
 
     principal: Annotated[str, Meta(description="the user, for example User:anna")] = ""
@@ -104,21 +104,21 @@ class RuleList(Struct, frozen=True):
     rules: tuple[Rule, ...]
 
 
-class RoleIn(StrictRequest, frozen=True):
+class CreateRoleRequest(StrictRequest, frozen=True):
     """POST /v1/roles."""
 
     name: Annotated[str, Meta(description="the name of the role, without Role:")]
     members: Members = field(default_factory=list)
 
 
-class MembersIn(StrictRequest, frozen=True):
+class MembersRequest(StrictRequest, frozen=True):
     """POST /v1/roles/{role}/members."""
 
     add: Members = field(default_factory=list)
     remove: Members = field(default_factory=list)
 
 
-class GrantIn(StrictRequest, frozen=True):
+class GrantRequest(StrictRequest, frozen=True):
     """POST /v1/roles/{role}/grant."""
 
     template: Template
@@ -133,10 +133,10 @@ class RoleList(Struct, frozen=True):
 
 @CALLS.get(
     "/v1/acls",
-    CallDoc("List access rules", {200: RuleList}, errors=(400,), parameters=parameters_of(FilterIn)),
+    CallDoc("List access rules", {200: RuleList}, errors=(400,), parameters=parameters_of(FilterRequest)),
 )
 async def _list(call: HttpCall) -> Answer:
-    selected = read(FilterIn, call.query, b"").filter()
+    selected = read(FilterRequest, call.query, b"").filter()
     return json_answer(RuleList(await call.do(ListRules(selected))))
 
 
@@ -147,11 +147,11 @@ async def _list(call: HttpCall) -> Answer:
         {201: RuleList},
         errors=(400, 429),
         description="A rule that exists stays as it is.",
-        body=RulesIn,
+        body=CreateRulesRequest,
     ),
 )
 async def _create(call: HttpCall) -> Answer:
-    rules = tuple(each.rule() for each in _body(RulesIn, call).rules)
+    rules = tuple(each.rule() for each in _body(CreateRulesRequest, call).rules)
     await call.do(CreateRules(rules))
     return json_answer(RuleList(rules), 201)
 
@@ -159,11 +159,14 @@ async def _create(call: HttpCall) -> Answer:
 @CALLS.post(
     "/v1/acls/delete",
     CallDoc(
-        "Delete the access rules that a filter selects, and return them", {200: RuleList}, errors=(400,), body=FilterIn
+        "Delete the access rules that a filter selects, and return them",
+        {200: RuleList},
+        errors=(400,),
+        body=FilterRequest,
     ),
 )
 async def _delete(call: HttpCall) -> Answer:
-    (deleted,) = await call.do(DeleteRules((_body(FilterIn, call).filter(),)))
+    (deleted,) = await call.do(DeleteRules((_body(FilterRequest, call).filter(),)))
     return json_answer(RuleList(deleted))
 
 
@@ -173,11 +176,11 @@ async def _delete(call: HttpCall) -> Answer:
         "Explain whether a user may do something, and which rule decides",
         {200: AccessAnswer},
         errors=(400,),
-        parameters=parameters_of(CheckIn, required=("principal", "action", "resource")),
+        parameters=parameters_of(CheckRequest, required=("principal", "action", "resource")),
     ),
 )
 async def _check(call: HttpCall) -> Answer:
-    asked = read(CheckIn, call.query, b"")
+    asked = read(CheckRequest, call.query, b"")
     action, resource = _word(Action, "action", asked.action), _word(Resource, "resource", asked.resource)
     if not asked.principal or action is None or resource is None:
         raise refuse("principal, action and resource are required")
@@ -191,27 +194,31 @@ async def _roles(call: HttpCall) -> Answer:
     return json_answer(RoleList(await call.do(ListRoles())))
 
 
-@CALLS.post("/v1/roles", CallDoc("Create a role", {201: RoleDescription}, errors=(400, 429), body=RoleIn))
+@CALLS.post("/v1/roles", CallDoc("Create a role", {201: RoleDescription}, errors=(400, 429), body=CreateRoleRequest))
 async def _create_role(call: HttpCall) -> Answer:
-    asked = _body(RoleIn, call)
+    asked = _body(CreateRoleRequest, call)
     return json_answer(await call.do(CreateRole(asked.name, tuple(asked.members))), 201)
 
 
 @CALLS.post(
     "/v1/roles/{role}/members",
-    CallDoc("Add members to a role, and remove others", {200: RoleDescription}, errors=(400, 404, 429), body=MembersIn),
+    CallDoc(
+        "Add members to a role, and remove others", {200: RoleDescription}, errors=(400, 404, 429), body=MembersRequest
+    ),
 )
 async def _members(call: HttpCall) -> Answer:
-    asked = _body(MembersIn, call)
+    asked = _body(MembersRequest, call)
     return json_answer(await call.do(AlterRole(call.params["role"], tuple(asked.add), tuple(asked.remove))))
 
 
 @CALLS.post(
     "/v1/roles/{role}/grant",
-    CallDoc("Create the access rules of a template for a role", {201: RuleList}, errors=(400, 404, 429), body=GrantIn),
+    CallDoc(
+        "Create the access rules of a template for a role", {201: RuleList}, errors=(400, 404, 429), body=GrantRequest
+    ),
 )
 async def _grant(call: HttpCall) -> Answer:
-    asked = _body(GrantIn, call)
+    asked = _body(GrantRequest, call)
     return json_answer(RuleList(await call.do(GrantTemplate(call.params["role"], asked.template, asked.prefix))), 201)
 
 

@@ -50,7 +50,9 @@ def handle(request: FetchRequest, context: RequestContext) -> FetchResponse | Aw
         if _replica_id(request, context.version) >= 0:
             raise PenstockError(Reason.CLUSTER_AUTHORIZATION_FAILED)
         by_id = context.version >= BY_ID_FROM
-        session = context.gateway.fetch_sessions.open(request, by_id=by_id, now_ms=context.monotonic_ms)
+        session = context.gateway.fetch_sessions.open(
+            request, context.caller.principal, by_id=by_id, now_ms=context.monotonic_ms
+        )
     except PenstockError as error:
         return FetchResponse(error_code=context.code(error))
     fetch = _Fetch(request, session, context)

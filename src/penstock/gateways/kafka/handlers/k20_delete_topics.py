@@ -47,7 +47,7 @@ async def _delete(asked: DeleteTopicsRequestTopic, context: RequestContext) -> D
     except PenstockError as error:
         text = error.text
         if name is None and error.reason is Reason.TOPIC_AUTHORIZATION_FAILED and found is not None:
-            # Who may describe the topic is told its name.
+            # Only a client that may describe the topic gets its name.
             name = found.name if context.may(Action.DESCRIBE, Resource.TOPIC, found.name) else None
             text = text if name else error.reason.value
         return DeleteTopicsResponseTopic(name, topic_id, context.code(error), text)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from penstock.core.groups.configs import GROUP_CONFIGS
 from penstock.core.topics.config import ChangeKind, ConfigChange
 from penstock.core.topics.config_table import TOPIC_CONFIGS
 from penstock.errors import Reason
-from penstock.settings import TopicSettings
+from penstock.settings import Authentication, SecuritySettings, TlsSettings, TopicSettings
+from penstock.transport.tls import ServerTls
 from penstock.wire.kafka.apis import ApiKey
 from penstock.wire.kafka.describe_configs_generated import (
     DescribeConfigsRequest,
@@ -17,6 +19,7 @@ from penstock.wire.kafka.describe_configs_generated import (
     DescribeConfigsResponseConfig,
     DescribeConfigsResponseResult,
 )
+from tests.support.certificates import Authority
 from tests.support.kafka_node import NODE, KafkaNode, reason_of, versions
 
 KEY = ApiKey.DESCRIBE_CONFIGS
@@ -110,6 +113,21 @@ async def test_the_broker_tells_its_settings_and_which_can_change(tmp_path: Path
         names = ("num.partitions", "message.max.bytes", "advertised.listeners")
         assert [configs[name].config_source for name in names] == [4, 5, 4]
         assert [(one.value, one.source) for one in configs["num.partitions"].synonyms] == [("3", 4), ("1", 5)]
+
+
+async def test_the_listener_is_shown_with_its_protocol(tmp_path: Path) -> None:
+    pair = Authority(tmp_path).server()
+    tls = ServerTls(TlsSettings(cert_file=str(pair.certificate), key_file=str(pair.key)), lambda _: "")
+    required = SecuritySettings(authentication=Authentication.REQUIRED, super_users="User:ANONYMOUS")
+    for security, encryption, shown in (
+        (SecuritySettings(), tls, "SSL"),
+        (required, None, "SASL_PLAINTEXT"),
+        (required, tls, "SASL_SSL"),
+    ):
+        async with KafkaNode(tmp_path / shown, security=security) as node:
+            node.listener = replace(node.listener, tls=encryption)
+            configs = by_name(await ask(node, BROKER, str(NODE), ["advertised.listeners"]))
+            assert configs["advertised.listeners"].value == f"{shown}://127.0.0.1:9092"
 
 
 @pytest.mark.parametrize(("listens", "told"), [(None, ""), (Address("0.0.0.0", 8080), "0.0.0.0:8080")])
