@@ -127,9 +127,7 @@ class Crowd:
         loop = asyncio.get_running_loop()
         sock_options = {"ssl": self.context, "server_hostname": "127.0.0.1"} if self.context is not None else {}
         try:
-            _, stranger = await loop.create_connection(
-                Conversing, host, port, local_addr=(source, 0), **sock_options
-            )
+            _, stranger = await loop.create_connection(Conversing, host, port, local_addr=(source, 0), **sock_options)
         except ConnectionError as error:
             # It was the oldest of too many.
             self.refused += 1
@@ -138,4 +136,3 @@ class Crowd:
             return
         self._count(await self.conversation(rng, stranger))
         await stranger.leave(at_once=rng.random() < GONE)
-

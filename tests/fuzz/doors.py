@@ -189,7 +189,9 @@ async def grpc(rng: random.Random, stranger: Stranger) -> int:
     """HTTP/2 frames, of which some or all have mistakes."""
     message = mq.CreateTopicRequest(name=INTRUDER).SerializeToString()
     authorization = _credential(rng).encode() if rng.random() < 0.7 else None
-    frames = http2.opening() + http2.call(1, rng.choice(("CreateTopic", "ListTopics", "Publish")), message, authorization)
+    frames = http2.opening() + http2.call(
+        1, rng.choice(("CreateTopic", "ListTopics", "Publish")), message, authorization
+    )
     frames += [http2.ping(), *http2.call(3, "CreateTopic", message, None)]
     chosen = {rng.randrange(len(frames)) for _ in range(rng.randint(1, 3))}
     preface = mutated(rng, http2.PREFACE) if rng.random() < 0.05 else http2.PREFACE

@@ -2,7 +2,18 @@
 
 import struct
 
-from penstock.bench.gateways.http2 import DATA, END_HEADERS, END_STREAM, HEADERS, PING, SETTINGS, WINDOW_UPDATE, enveloped, first_block, frame
+from penstock.bench.gateways.http2 import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    PING,
+    SETTINGS,
+    WINDOW_UPDATE,
+    enveloped,
+    first_block,
+    frame,
+)
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 

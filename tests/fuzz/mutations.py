@@ -4,7 +4,22 @@ import random
 import struct
 
 INTERESTING = (0, 1, 0x7F, 0x80, 0xFF, 0x100, 0x7FFF, 0x8000, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
-TEXTS = (b"\0", b"\n", b"\r\n", b"\r\n\r\n", b"=", b",", b"{", b"[" * 40, b'"', b"\\u0000", b"%00", b"\xff\xfe", b"\xc3", b"1e999")
+TEXTS = (
+    b"\0",
+    b"\n",
+    b"\r\n",
+    b"\r\n\r\n",
+    b"=",
+    b",",
+    b"{",
+    b"[" * 40,
+    b'"',
+    b"\\u0000",
+    b"%00",
+    b"\xff\xfe",
+    b"\xc3",
+    b"1e999",
+)
 ADDED_BYTES_MAX = 64
 LONG_BYTES_MAX = 100_000
 MUTATIONS_MAX = 4

@@ -18,7 +18,9 @@ from tests.support.etcd import running_etcd
 from tests.support.secured import SecuredProcess
 
 pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="what a process takes is read from /proc, and 127.0.0.0/8 is this machine"),
+    pytest.mark.skipif(
+        sys.platform != "linux", reason="what a process takes is read from /proc, and 127.0.0.0/8 is this machine"
+    ),
     pytest.mark.timeout(0),
 ]
 
@@ -68,7 +70,9 @@ def assault(broker: SecuredProcess, door: str, crowd: Crowd) -> None:
     broker.enter(door)
     is_unharmed(broker, log_bytes, door)
     assert broker.state() == state
-    print(f"{door}: {crowd.sent} messages, {crowd.begun} connections, {crowd.checks} logins, {len(broker.log_text()) - log_bytes} bytes of log")
+    print(
+        f"{door}: {crowd.sent} messages, {crowd.begun} connections, {crowd.checks} logins, {len(broker.log_text()) - log_bytes} bytes of log"
+    )
     growth = broker.resident_bytes() - size
     print(f"{growth / MIB:.1f} MiB more")
     assert growth < GROWTH_BYTES_MAX, f"{growth / MIB:.0f} MiB more after {crowd.sent} messages"
