@@ -21,6 +21,7 @@ from penstock.settings import LimitSettings
 from penstock.transport.handshakes import NO_NAME, Failure
 from penstock.transport.listener import Accepting, Arrival, Door, Listener
 from penstock.transport.listening import host_of
+from penstock.transport.log_limit import LogLimit
 from penstock.types import Gateway
 
 END_SESSIONS_MS: Final = 50
@@ -199,6 +200,7 @@ class ConnectionGateway(Generic[Connection]):
         self._sweep: asyncio.TimerHandle | None = None
         self._drained: Final = asyncio.Event()
         self._ending = False
+        self._lines_of_strangers: Final = LogLimit(self.loop.time)
         broker.authenticator.on_changed.append(self._users_changed)
         broker.meters.connections[kind.value] = lambda: len(self._connections)
 
@@ -291,8 +293,13 @@ class ConnectionGateway(Generic[Connection]):
         self.broker.meters.request_errors.add((self._kind.value, reason.lower()))
 
     def say_closing(self, connection: Connection, why: str) -> None:
-        """Log why the broker closes a connection."""
-        self._logger.warning("closing %s: %s", connection.caller.client, why)
+        """Log why the broker closes a connection; for those of strangers a few lines a minute, so that they cannot fill the disk."""
+        left_out = ""
+        if connection.identity is NOBODY and self.broker.authenticator.is_required:
+            if not self._lines_of_strangers.may_log():
+                return
+            left_out = self._lines_of_strangers.left_out()
+        self._logger.warning("closing %s: %s%s", connection.caller.client, why, left_out)
 
     def report_bug(self, connection: Connection, error: BaseException) -> None:
         """Log the trace of a bug."""
