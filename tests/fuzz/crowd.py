@@ -125,9 +125,11 @@ class Crowd:
         source = f"127.{rng.randint(1, 254)}.{rng.randint(0, 254)}.{rng.randint(1, 254)}"
         host, port = rng.choice(self.places)
         loop = asyncio.get_running_loop()
-        sock_options = {"ssl": self.context, "server_hostname": "127.0.0.1"} if self.context is not None else {}
+        name = None if self.context is None else "127.0.0.1"
         try:
-            _, stranger = await loop.create_connection(Conversing, host, port, local_addr=(source, 0), **sock_options)
+            _, stranger = await loop.create_connection(
+                Conversing, host, port, local_addr=(source, 0), ssl=self.context, server_hostname=name
+            )
         except ConnectionError as error:
             # It was the oldest of too many.
             self.refused += 1
