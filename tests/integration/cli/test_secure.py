@@ -72,6 +72,7 @@ def test_a_context_is_enough_for_every_kind_of_command(context) -> None:
 
 def test_an_api_key_is_enough_for_kafka_and_http(context, tmp_path) -> None:
     file = tmp_path / "key"
+    file.touch(mode=0o600)
     file.write_text(context("key", "create", "admin").out)
     words = ("--tls-ca", str(context.broker.ca_file), "--token-file", str(file))
     context("topic", "ls", "-b", context.broker.bootstrap, *words)
@@ -80,6 +81,7 @@ def test_an_api_key_is_enough_for_kafka_and_http(context, tmp_path) -> None:
 
 def test_a_mistake_is_named(secure, tmp_path) -> None:
     broker, wrong = secure.broker, tmp_path / "wrong"
+    wrong.touch(mode=0o600)
     wrong.write_text("s3cr3t-mark\n")
     ca = ["--tls-ca", str(broker.ca_file)]
     kafka, http = ["topic", "ls", "-b", broker.bootstrap], ["queue", "ls", "--http", broker.address("http")]

@@ -274,6 +274,7 @@ def secure(tmp_path):
     pair = authority.sign("server")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.cert, pair.key)
+    (tmp_path / "password").touch(mode=0o600)
     (tmp_path / "password").write_text("pencil\n")
 
     def authenticate(request):
@@ -316,6 +317,7 @@ def test_a_command_connects_with_a_context(run, secure) -> None:
 
 
 def test_a_wrong_password_is_reported_and_not_shown(run, secure, tmp_path) -> None:
+    (tmp_path / "wrong").touch(mode=0o600)
     (tmp_path / "wrong").write_text("s3cr3t-mark")
     words = ("topic", "ls", "-b", secure.bootstrap, "--tls-ca", "ca.pem", "--sasl-mechanism", "PLAIN", "--user", "anna")
     code, out, err = run(*words, "--password-file", "wrong")
