@@ -29,7 +29,7 @@ SEED = os.environ.get("SEED", "14")
 ENCRYPTED = 0.25
 """The share of the messages that are sent inside TLS, which costs more and finds less."""
 MIB = 1024 * 1024
-GROWTH_BYTES_MAX = 192 * MIB
+GROWTH_BYTES_MAX = 128 * MIB
 """However many messages there are: a connection with TLS takes up to half a megabyte, and what is remembered of failures is bounded."""
 LOG_BYTES_MAX = MIB // 8
 """However many messages there are, but without the first failed logins of each address: here every stranger has its own."""

@@ -120,7 +120,9 @@ class Strangers:
 
 
 @pytest.mark.parametrize("door", ["kafka", "http", "tcp", "grpc"])
-def test_slow_and_silent_strangers_keep_nobody_out_and_are_closed(broker: SecuredProcess, door: str, tmp_path: Path) -> None:
+def test_slow_and_silent_strangers_keep_nobody_out_and_are_closed(
+    broker: SecuredProcess, door: str, tmp_path: Path
+) -> None:
     size = broker.resident_bytes()
     strangers = Strangers()
     for number in range(STRANGERS_MAX):
