@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from penstock.settings import LISTENERS, NAMED_SECTIONS, ListenerSettings, PeerTlsMode, Settings
+from penstock.settings import LISTENERS, NAMED_SECTIONS, ClientAuth, ListenerSettings, PeerTlsMode, Settings, TlsSettings
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,30}")
 _NAME_WANTED: Final = "expected lowercase letters, digits, dashes and underscores, at most 31 of them, a letter first"
@@ -72,17 +72,23 @@ def problems_of(settings: Settings) -> Iterator[str]:
     for name in settings.listener_tls:
         if name not in names:
             yield f"tls.{name}: there is no listener of this name; available: {', '.join(names)}"
-    for path, tls in (
-        ("tls", settings.tls),
-        *((f"tls.{name}", each) for name, each in settings.listener_tls.items()),
-    ):
-        if bool(tls.cert_file) != bool(tls.key_file):
-            has, lacks = ("cert_file", "key_file") if tls.cert_file else ("key_file", "cert_file")
-            yield f"{path}: {has} is set without {lacks}; set both, or neither"
-        if tls.client_auth.value != "none" and not tls.ca_file:
-            yield f"{path}: client_auth = {tls.client_auth.value!r} needs ca_file, the authorities that certify clients"
-        if tls.ca_file and not tls.cert_file:
-            yield f"{path}: ca_file is set, but without cert_file and key_file there is no TLS"
+    of_listeners = settings.listener_tls
+    yield from _problems_of_tls("tls", settings.tls, is_default=any(each.is_on for each in of_listeners.values()))
+    for name, own in of_listeners.items():
+        yield from _problems_of_tls(f"tls.{name}", own, is_default=not own.enabled)
+
+
+def _problems_of_tls(path: str, tls: TlsSettings, *, is_default: bool) -> Iterator[str]:
+    """``is_default``: without a certificate, the section has no effect by itself; listeners with certificates inherit from it."""
+    if bool(tls.cert_file) != bool(tls.key_file):
+        has, lacks = ("cert_file", "key_file") if tls.cert_file else ("key_file", "cert_file")
+        yield f"{path}: {has} is set without {lacks}; set both, or neither"
+    if is_default and not tls.cert_file:
+        return
+    if tls.client_auth is not ClientAuth.NONE and not tls.ca_file:
+        yield f"{path}: client_auth = {tls.client_auth.value!r} needs ca_file, the authorities that certify clients"
+    if tls.ca_file and not tls.cert_file:
+        yield f"{path}: ca_file is set, but without cert_file and key_file there is no TLS"
 
 
 def _problems_of_nodes(settings: Settings) -> Iterator[str]:

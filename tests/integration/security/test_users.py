@@ -305,6 +305,17 @@ def test_the_third_failure_closes_a_connection_for_lines(secured: Secured) -> No
     lines.close()
 
 
+def test_failures_after_the_login_close_a_connection_for_lines_too(secured: Secured) -> None:
+    lines = secured.lines()
+    assert lines.ask(type="auth", user="anna", password=ANNA)["ok"] is True
+    for user, password in (("anna", WRONG), ("root", ROOT)):
+        assert lines.ask(type="auth", user=user, password=password)["ok"] is False
+        assert lines.ask(type="auth", user="anna", password=ANNA)["ok"] is True
+    assert lines.ask(type="auth", user="anna", password=WRONG)["ok"] is False
+    assert lines.is_closed()
+    lines.close()
+
+
 def test_a_long_line_before_the_login_is_refused(secured: Secured) -> None:
     lines = secured.lines()
     lines.send(b'{"type": "auth", "token": "' + b"x" * 10_000 + b'"}\n')

@@ -106,3 +106,47 @@ def test_what_is_set_is_shown() -> None:
 def test_mistakes_are_named(flags: dict[str, object], problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         load(None, {}, flags)
+
+
+def test_tls_may_have_only_defaults_for_listeners_with_certificates_of_their_own(tmp_path: Path) -> None:
+    settings = from_toml(
+        tmp_path,
+        """
+        [tls]
+        ca_file = "ca.crt"
+        client_auth = "requested"
+        [listeners.secure]
+        address = "127.0.0.1:0"
+        [tls.secure]
+        cert_file = "secure.crt"
+        key_file = "secure.key"
+        [tls.http]
+        enabled = false
+        """,
+    )
+    secure = settings.tls_of("secure")
+    assert (secure.is_on, secure.ca_file, secure.client_auth) == (True, "ca.crt", ClientAuth.REQUESTED)
+    assert not settings.tls_of("kafka").is_on
+
+
+def test_the_authorities_may_be_those_of_one_listener_only(tmp_path: Path) -> None:
+    settings = from_toml(
+        tmp_path,
+        """
+        [tls]
+        client_auth = "required"
+        [tls.http]
+        cert_file = "http.crt"
+        key_file = "http.key"
+        ca_file = "ca.crt"
+        """,
+    )
+    assert settings.tls_of("http").client_auth is ClientAuth.REQUIRED
+
+
+def test_defaults_do_not_excuse_a_listener_without_a_certificate() -> None:
+    own = {"tls.http.cert_file": "a", "tls.http.key_file": "b"}
+    with pytest.raises(ConfigError, match="tls.kafka: ca_file is set, but without cert_file"):
+        load(None, {}, {"tls.ca_file": "ca.crt", "tls.kafka.client_auth": "required", **own})
+    with pytest.raises(ConfigError, match="tls.http: client_auth = 'required' needs ca_file"):
+        load(None, {}, {"tls.client_auth": "required", **own})

@@ -2,8 +2,10 @@
 
 from penstock.core.security.authenticator import Authenticator
 from penstock.errors import PenstockError, Reason
-from penstock.settings import ClientAuth, Settings
+from penstock.settings import LISTENERS, ClientAuth, Settings
 
+_PEER = "peer"
+"""The listener for other nodes, whose certificates let no client in."""
 ADMIN = "admin"
 """The user whose password is in ``security.admin_password_file``."""
 
@@ -27,7 +29,7 @@ def require_a_way_in(authenticator: Authenticator, settings: Settings) -> None:
     """INVALID_CONFIG if nobody could log in, because there is neither a user nor an identity provider nor a client certificate."""
     if not authenticator.is_required or len(authenticator.users) or authenticator.tokens.is_on:
         return
-    if settings.tls.client_auth is not ClientAuth.NONE:
+    if _takes_certificates(settings):
         return
     raise PenstockError(
         Reason.INVALID_CONFIG,
@@ -35,3 +37,10 @@ def require_a_way_in(authenticator: Authenticator, settings: Settings) -> None:
         f"'penstock user create NAME --admin --password-file FILE --data-dir {settings.server.data_dir}', "
         "or name a file with the password of the user admin in security.admin_password_file",
     )
+
+
+def _takes_certificates(settings: Settings) -> bool:
+    """Whether a client can log in with a certificate at one of the listeners."""
+    own = (name for name in LISTENERS if name != _PEER and getattr(settings.listeners, name) is not None)
+    listeners = (settings.tls_of(name) for name in (*own, *settings.kafka_listeners))
+    return any(each.is_on and each.client_auth is not ClientAuth.NONE for each in listeners)

@@ -1,7 +1,7 @@
 """The login of a connection for JSON lines: ``{"type": "auth", "user": ..., "password": ...}`` or ``"token"``, before anything else.
 
-An API key is a token. Lines before the login are short, the time is bounded, and the third failure closes the connection. A later ``auth``
-line renews a login that ends.
+An API key is a token. Lines before the login are short, the time is bounded, and the third failure closes the connection, also after
+the login. A later ``auth`` line renews a login that ends.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -60,9 +60,7 @@ class LineLogin:
         try:
             identity = await self._identity(line)
         except PenstockError as error:
-            self._failures += 1
-            if self._failures >= LOGIN_LINE_FAILURES_MAX:
-                self._connection.close()
+            self._count_failure()
             self._connection.gateway.count_error(error.reason.name)
             return failure(error.text)
         finally:
@@ -73,13 +71,23 @@ class LineLogin:
     async def renew(self, line: Line) -> bytes:
         """The answer to an ``auth`` line of a client that is logged in."""
         connection = self._connection
-        identity = await self._identity(line)
-        if identity.principal != connection.identity.principal:
-            raise PenstockError(
-                Reason.AUTHENTICATION_FAILED, "A login can be renewed only by the principal that began it"
-            )
+        try:
+            identity = await self._identity(line)
+            if identity.principal != connection.identity.principal:
+                raise PenstockError(
+                    Reason.AUTHENTICATION_FAILED, "A login can be renewed only by the principal that began it"
+                )
+        except PenstockError:
+            self._count_failure()
+            raise
         connection.log_in(identity)
         return _welcome(identity)
+
+    def _count_failure(self) -> None:
+        """Close the connection after the last one, once it is answered. A login that succeeds forgives none."""
+        self._failures += 1
+        if self._failures >= LOGIN_LINE_FAILURES_MAX:
+            self._connection.close()
 
     async def _identity(self, line: Line) -> Identity:
         credential = _credential(line)
