@@ -11,6 +11,8 @@ WORKERS ?= auto
 SPARK_WORKERS ?= 2
 ARGS ?=
 SEEDS ?= 1-200
+FRAMES ?= 1000000
+SEED ?= 1
 
 # What make coverage runs. Simulated clusters and Spark are left out for the time that they take.
 COVERAGE_STAGES ?= test-unit test-integration test-conformance test-interop test-crash test-cluster
@@ -52,7 +54,7 @@ demo: $(VENV)/.installed-dev ## Run the demo: a broker, a queue with failures, a
 .PHONY: test
 test: $(VENV)/.installed-dev ## Run everything, fast checks first, and print a summary.
 	@tools/install_test_tools.sh
-	@$(BIN)/python tools/run_stages.py format lint spelling types layers test-tidy test-unit test-integration test-conformance test-interop test-crash test-simulation test-cluster test-spark
+	@$(BIN)/python tools/run_stages.py format lint spelling types layers test-tidy test-unit test-integration test-conformance test-fuzz test-interop test-crash test-simulation test-cluster test-spark
 
 .PHONY: check
 check: $(VENV)/.installed-dev ## Check format, lint, spelling, types, layers, tidy test and unit tests: run this before every commit.
@@ -102,6 +104,14 @@ test-interop: $(VENV)/.installed-dev ## Run third-party clients against the brok
 .PHONY: test-conformance
 test-conformance: $(VENV)/.installed-dev ## Test the guarantees of the four APIs against a running broker, with curl, sockets and gRPC.
 	@$(PYTEST) -q -n $(WORKERS) --dist loadfile tests/conformance $(ARGS)
+
+.PHONY: test-fuzz
+test-fuzz: $(VENV)/.installed-dev ## Send every door 20,000 messages with mistakes before the login, and a thousand slow clients.
+	@$(PYTEST) -q -n $(WORKERS) --dist loadfile tests/fuzz $(ARGS)
+
+.PHONY: fuzz
+fuzz: $(VENV)/.installed-dev ## The same with other messages, and as many as you like (FRAMES=1000000 SEED=7).
+	@FRAMES=$(FRAMES) SEED=$(SEED) $(PYTEST) -q -rP tests/fuzz/test_before_login.py $(ARGS)
 
 .PHONY: test-crash
 test-crash: $(VENV)/.installed-dev ## Test kills, damaged files, full disks and power loss (CRASH_ROUNDS=100 SIMULATION_SEEDS=2000 for a long run).

@@ -5,6 +5,7 @@ import random
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from penstock.runtime.loop import new_event_loop
 from tests.fuzz.doors import Conversation
@@ -125,11 +126,11 @@ class Crowd:
         source = f"127.{rng.randint(1, 254)}.{rng.randint(0, 254)}.{rng.randint(1, 254)}"
         host, port = rng.choice(self.places)
         loop = asyncio.get_running_loop()
-        name = None if self.context is None else "127.0.0.1"
+        sock_options: dict[str, Any] = (
+            {"ssl": self.context, "server_hostname": "127.0.0.1"} if self.context is not None else {}
+        )
         try:
-            _, stranger = await loop.create_connection(
-                Conversing, host, port, local_addr=(source, 0), ssl=self.context, server_hostname=name
-            )
+            _, stranger = await loop.create_connection(Conversing, host, port, local_addr=(source, 0), **sock_options)
         except ConnectionError as error:
             # It was the oldest of too many.
             self.refused += 1

@@ -10,7 +10,15 @@ from typing import Final, NamedTuple
 
 from msgspec import structs
 
-from penstock.settings import LISTENERS, NAMED_SECTIONS, ClientAuth, ListenerSettings, PeerTlsMode, Settings, TlsSettings
+from penstock.settings import (
+    LISTENERS,
+    NAMED_SECTIONS,
+    ClientAuth,
+    ListenerSettings,
+    PeerTlsMode,
+    Settings,
+    TlsSettings,
+)
 
 _NAME: Final = re.compile(r"[a-z][a-z0-9_-]{0,30}")
 _NAME_WANTED: Final = "expected lowercase letters, digits, dashes and underscores, at most 31 of them, a letter first"

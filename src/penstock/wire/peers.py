@@ -77,11 +77,15 @@ def is_proof(expected: bytes, given: bytes) -> bool:
     return hmac.compare_digest(expected, given)
 
 
+_INVALID: Final = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What a message of a stranger can cause: it may have text that is not UTF-8, or thousands of brackets."""
+
+
 def decode_hello(data: bytes) -> Hello:
     """ProtocolViolation if it is not valid."""
     try:
         hello = msgspec.json.decode(data, type=Hello)
-    except msgspec.MsgspecError as error:
+    except _INVALID as error:
         raise ProtocolViolation(f"Not a valid Hello message of a node: {error}") from None
     if len(hello.nonce) != NONCE_BYTES:
         raise ProtocolViolation(f"A nonce has {NONCE_BYTES} bytes")
@@ -92,7 +96,7 @@ def decode_challenge(data: bytes) -> Challenge:
     """ProtocolViolation if it is not valid."""
     try:
         return msgspec.json.decode(data, type=Challenge)
-    except msgspec.MsgspecError as error:
+    except _INVALID as error:
         raise ProtocolViolation(f"Not a valid Challenge message of a node: {error}") from None
 
 
@@ -100,7 +104,7 @@ def decode_proof(data: bytes) -> Proof:
     """ProtocolViolation if it is not valid."""
     try:
         return msgspec.json.decode(data, type=Proof)
-    except msgspec.MsgspecError as error:
+    except _INVALID as error:
         raise ProtocolViolation(f"Not a valid Proof message of a node: {error}") from None
 
 

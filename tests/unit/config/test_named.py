@@ -146,7 +146,7 @@ def test_the_authorities_may_be_those_of_one_listener_only(tmp_path: Path) -> No
 
 def test_defaults_do_not_excuse_a_listener_without_a_certificate() -> None:
     own = {"tls.http.cert_file": "a", "tls.http.key_file": "b"}
-    with pytest.raises(ConfigError, match="tls.kafka: ca_file is set, but without cert_file"):
+    with pytest.raises(ConfigError, match=r"tls.kafka: ca_file is set, but without cert_file"):
         load(None, {}, {"tls.ca_file": "ca.crt", "tls.kafka.client_auth": "required", **own})
-    with pytest.raises(ConfigError, match="tls.http: client_auth = 'required' needs ca_file"):
+    with pytest.raises(ConfigError, match=r"tls.http: client_auth = 'required' needs ca_file"):
         load(None, {}, {"tls.client_auth": "required", **own})

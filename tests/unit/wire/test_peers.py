@@ -1,5 +1,7 @@
 """What nodes say to each other, byte by byte: what was said is what is read, and nonsense is refused."""
 
+from collections.abc import Callable
+
 import msgspec
 import pytest
 
@@ -13,7 +15,10 @@ from penstock.wire.peers import (
     PartitionStatusHead,
     PeerApi,
     decode_answer,
+    decode_challenge,
+    decode_hello,
     decode_peer_request,
+    decode_proof,
     encode_answer,
     encode_peer_request,
 )
@@ -73,3 +78,10 @@ def test_a_reason_that_only_a_newer_node_knows_says_nothing_for_sure() -> None:
     refusal = decode_answer(memoryview(data))
     assert isinstance(refusal, PenstockError)
     assert refusal.reason is Reason.LINK_LOST
+
+
+@pytest.mark.parametrize("decode", [decode_hello, decode_challenge, decode_proof])
+@pytest.mark.parametrize("data", [b'{"x":' + b"[" * 100_000, b'{"nonce":"\xff"}', b"\xff\xfe", b""])
+def test_nonsense_before_the_proof_is_refused_however_deep(decode: Callable[[bytes], object], data: bytes) -> None:
+    with pytest.raises(ProtocolViolation):
+        decode(data)

@@ -160,6 +160,8 @@ class KafkaConnection(ClientConnection, asyncio.BufferedProtocol):
         self._answers.clear()
         if self._waiting is not None:
             self._waiting.cancel()
+        # It refers to this connection: without TLS's buffers, the rest can wait for the garbage collector.
+        self._transport = None
 
     def get_buffer(self, _: int) -> memoryview:
         """The buffer for the next bytes."""

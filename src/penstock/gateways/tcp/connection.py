@@ -157,6 +157,8 @@ class TcpConnection(ClientConnection, asyncio.Protocol):
         self._keep(0)
         self._backlog.clear()
         self._out.clear()
+        # It refers to this connection: without TLS's buffers, the rest can wait for the garbage collector.
+        self._transport = None
 
     def data_received(self, data: bytes) -> None:
         """Bytes have arrived."""

@@ -1,7 +1,5 @@
 """A start with authentication needs a way in: a user, an identity provider, or a listener that takes client certificates."""
 
-from pathlib import Path
-
 import pytest
 
 from penstock.config import load
