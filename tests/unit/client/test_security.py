@@ -2,7 +2,6 @@
 
 import dataclasses
 import pickle
-
 from pathlib import Path
 
 import pytest
