@@ -302,6 +302,15 @@ def test_a_command_connects_with_options(run, secure) -> None:
     )
 
 
+def test_a_password_file_that_others_can_read_is_refused(run, secure, tmp_path) -> None:
+    (tmp_path / "password").chmod(0o644)
+    words = ("topic", "ls", "-b", secure.bootstrap, "--tls-ca", "ca.pem", "--sasl-mechanism", "PLAIN", "--user", "anna")
+    code, out, err = run(*words, "--password-file", "password")
+    assert (code, out) == (Exit.USAGE, "")
+    assert "chmod 600" in err
+    assert "pencil" not in err
+
+
 def test_a_command_connects_with_the_environment(run, secure, monkeypatch) -> None:
     variables = {"BOOTSTRAP": secure.bootstrap, "TLS_CA": "ca.pem", "USER": "anna", "PASSWORD": "pencil"}
     for name, value in {**variables, "SASL_MECHANISM": "PLAIN"}.items():
