@@ -5,7 +5,7 @@ import stat
 from typing import Final
 
 SECRET_BYTES_MAX: Final = 64 * 1024
-"""The longest secret is a private key with its certificate chain."""
+"""The longest secrets are a private key with its certificate chain, and a token with many groups."""
 _OTHERS: Final = stat.S_IRWXO | stat.S_IRWXG
 _OTHERS_OF_ROOTS: Final = stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP
 """A file of root may be readable by the group that the service runs in."""
@@ -26,6 +26,9 @@ def read_secret(path: str) -> bytes:
 
 
 def _check(path: str, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        # A pipe, such as one from <(...), belongs to the process that opened it.
+        return
     forbidden = _OTHERS_OF_ROOTS if found.st_uid == 0 else _OTHERS
     if stat.S_IMODE(found.st_mode) & forbidden:
         mode = stat.S_IMODE(found.st_mode)

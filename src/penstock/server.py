@@ -8,7 +8,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
@@ -159,7 +159,7 @@ class Server:
             # Called first at the stop, while everything is still served.
             stack.push_async_callback(cluster_node.hand_over)
         self._follow_certificates()
-        for warning in self.listeners.exposure.warnings:
+        for warning in self._warnings(data_dir):
             logger.warning("%s", warning)
         self._ready = True
 
@@ -216,6 +216,12 @@ class Server:
             outputs.append(TopicOutput(broker, settings.retention_days))
         broker.audit.start(outputs)
         self._stack.push_async_callback(broker.audit.stop)
+
+    def _warnings(self, data_dir: DataDir) -> Iterator[str]:
+        """What allows the start, but is probably not wanted."""
+        yield from self.listeners.exposure.warnings
+        if self.settings.security.authentication is Authentication.REQUIRED and (exposed := data_dir.exposed):
+            yield exposed
 
     def _follow_certificates(self) -> None:
         if not self.listeners.tls:

@@ -41,6 +41,17 @@ def test_the_group_may_read_a_file_of_root_only(tmp_path: Path, monkeypatch: pyt
                 read_secret(path)
 
 
+def test_a_pipe_is_read_whatever_its_mode_is() -> None:
+    reader, writer = os.pipe()
+    try:
+        os.fchmod(reader, 0o644)
+        os.write(writer, b"s3cret")
+        os.close(writer)
+        assert read_secret(f"/dev/fd/{reader}") == b"s3cret"
+    finally:
+        os.close(reader)
+
+
 def test_a_file_that_is_missing_or_too_large_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Cannot read /absent: no such file"):
         read_secret("/absent")

@@ -1,6 +1,7 @@
 """The whole node: what it says when it is ready, why it may not start, and that a start that fails leaves nothing running."""
 
 import asyncio
+import os
 import re
 import socket
 import threading
@@ -242,3 +243,37 @@ def test_a_key_that_others_can_read_stops_the_start(tmp_path: Path, capsys: pyte
     given = {name.replace(".", "__"): value for name, value in tls.items()}
     assert run(settings(tmp_path / "data", **given)) == EXIT_USAGE
     assert re.search(r"Other users can read .*chmod 600", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("mode", "authentication", "is_reported"),
+    [(0o755, "required", True), (0o755, "off", False), (0o700, "required", False)],
+)
+async def test_a_data_directory_that_others_can_enter_is_reported_if_clients_must_log_in(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, authentication: str, is_reported: bool
+) -> None:
+    password = tmp_path / "password"
+    password.touch(mode=0o600)
+    password.write_text("pencil")
+    data_dir = tmp_path / "data"
+    data_dir.mkdir()
+    data_dir.chmod(mode)
+    chosen = {"security.authentication": authentication, "security.admin_password_file": str(password)}
+    async with serving(data_dir, **chosen):
+        pass
+    assert (f"chmod 700 {data_dir}" in caplog.text) is is_reported
+
+
+async def test_other_users_of_the_machine_can_read_nothing_of_what_a_broker_stores(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        async with serving(tmp_path / "data") as server:
+            address = str(server.addresses["kafka"])
+            await asyncio.to_thread(ask, address, ApiKey.CREATE_TOPICS, create("t"), 7)
+            request = produce("t", batch(b"v", timestamp_ms=-1), acks=-1)
+            assert produced(await asyncio.to_thread(ask, address, PRODUCE, request, 9)).base_offset == 0
+    finally:
+        os.umask(before)
+    modes = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "data").rglob("*")}
+    assert {path.name for path in modes} >= {"lock", "node.json", "metadata.sqlite", "00000000000000000000.log"}
+    assert {path: oct(mode) for path, mode in modes.items() if mode & 0o027} == {}

@@ -101,7 +101,7 @@ class ClusterFolder:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Lock the folder, so that the cluster runs only once."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (self.path / "node.json").exists() and not (self.path / _FILE).exists():
             raise Failure(
                 f"{self.path} is the data directory of a broker, not of a local cluster; use another --data-dir. To make that broker the first node of a "

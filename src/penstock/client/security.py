@@ -17,9 +17,7 @@ from enum import StrEnum
 from typing import Final
 
 from penstock.client.errors import InvalidSecurity
-
-SECRET_BYTES_MAX: Final = 64 * 1024
-"""The largest password or token file; a token with many groups has a few kilobytes."""
+from penstock.secret_files import read_secret
 
 
 class Mechanism(StrEnum):
@@ -59,10 +57,11 @@ class ClientSecurity:
     """The name of a user."""
     password: str | None = field(default=None, repr=False)
     password_file: str | None = None
-    """File with the password in its first line."""
+    """File with the password in its first line. Only its owner may be able to read it (mode 0600)."""
     token: str | None = field(default=None, repr=False)
     """A JWT or an API key."""
     token_file: str | None = None
+    """File with the token in its first line, as private as that of a password."""
     mechanism: Mechanism | None = None
     """None: SCRAM-SHA-256 for a password, PLAIN for an API key, OAUTHBEARER for another token."""
     may_send_unencrypted: bool = False
@@ -154,15 +153,10 @@ def _secret(value: str | None, file: str | None, kind: str) -> str:
 
 
 def _first_line(file: str, kind: str) -> str:
-    from pathlib import Path
-
     try:
-        with Path(file).open("rb") as opened:
-            data = opened.read(SECRET_BYTES_MAX + 1)
-    except OSError as error:
-        raise InvalidSecurity(f"Cannot read the {kind} file {file}: {error.strerror}") from None
-    if len(data) > SECRET_BYTES_MAX:
-        raise InvalidSecurity(f"The {kind} file {file} is larger than {SECRET_BYTES_MAX} bytes: it must be one line")
+        data = read_secret(file)
+    except ValueError as error:
+        raise InvalidSecurity(str(error)) from None
     line, _, rest = data.partition(b"\n")
     if rest.strip():
         raise InvalidSecurity(f"The {kind} file {file} has more than one line: write only the {kind} into it")

@@ -6,6 +6,7 @@ which format it is stored, so that a later version can recognize it.
 
 import fcntl
 import os
+import stat
 from typing import Final
 
 import msgspec
@@ -14,6 +15,10 @@ from penstock.ports import Disk, Entropy
 from penstock.runtime.disk import RealDisk
 
 FORMAT_VERSION: Final = 1
+_MODE: Final = 0o700
+_PARENT_MODE: Final = 0o777
+"""What the umask leaves: the directories above do not belong to the broker."""
+_LOCK_MODE: Final = 0o640
 
 
 class DataDirError(Exception):
@@ -48,9 +53,8 @@ class DataDir:
     def own(self) -> None:
         """Create the directory if necessary and lock it. The error says which process has it."""
         try:
-            # Also syncs the parents: a power failure must not lose the directory with everything that was synced in it.
-            RealDisk().make_dirs(self.path)
-            descriptor = os.open(os.path.join(self.path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._make()
+            descriptor = os.open(os.path.join(self.path, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _LOCK_MODE)
         except OSError as error:
             raise DataDirError(
                 f"Cannot use {self.path} for data: {error.strerror}; specify another directory with --data-dir"
@@ -66,6 +70,21 @@ class DataDir:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         self._lock_fd = descriptor
+
+    def _make(self) -> None:
+        """Make the directory, for its owner alone. One that exists keeps its mode: somebody may have chosen it."""
+        # Syncs the parents as well: a power failure must not lose the directory with everything that was synced in it.
+        disk = RealDisk()
+        disk.make_dirs(os.path.dirname(self.path), mode=_PARENT_MODE)
+        disk.make_dirs(self.path, mode=_MODE)
+
+    @property
+    def exposed(self) -> str:
+        """A warning if other users of the machine can enter the directory; empty if not."""
+        mode = stat.S_IMODE(os.stat(self.path).st_mode)
+        if not mode & stat.S_IRWXO:
+            return ""
+        return f"other users of this machine can enter {self.path} (mode {mode:04o}): protect it with chmod 700 {self.path}"
 
     def identify(self, disk: Disk, entropy: Entropy, node_id: int, *, cluster: str = "") -> NodeFile:
         """Read ``node.json``, or write it for a new directory. ``cluster`` is the one that this node belongs to."""

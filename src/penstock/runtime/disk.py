@@ -17,6 +17,8 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 """Suffix of a file that :meth:`RealDisk.write_atomic` is writing; worthless after a crash."""
 
 _FILE_MODE: Final = 0o640
+_DIRECTORY_MODE: Final = 0o750
+"""Not for others, even in a data directory that they can enter. The umask decides about the group."""
 _fdatasync = getattr(os, "fdatasync", os.fsync)
 _syncfs = getattr(ctypes.CDLL(None), "syncfs", None)
 _fstatfs = getattr(ctypes.CDLL(None), "fstatfs", None)
@@ -152,7 +154,7 @@ class RealDisk:
         except FileNotFoundError:
             return []
 
-    def make_dirs(self, path: str, *, sync: bool = True) -> list[str]:
+    def make_dirs(self, path: str, *, sync: bool = True, mode: int = _DIRECTORY_MODE) -> list[str]:
         changed: list[str] = []
         missing: list[str] = []
         directory = path
@@ -160,7 +162,7 @@ class RealDisk:
             missing.append(directory)
             directory = os.path.dirname(directory)
         for directory in reversed(missing):
-            os.makedirs(directory, exist_ok=True)
+            os.makedirs(directory, mode, exist_ok=True)
             changed.append(os.path.dirname(directory))
         if sync:
             for parent in changed:

@@ -72,6 +72,7 @@ def test_a_context_is_enough_for_every_kind_of_command(context) -> None:
 
 def test_an_api_key_is_enough_for_kafka_and_http(context, tmp_path) -> None:
     file = tmp_path / "key"
+    file.touch(mode=0o600)
     file.write_text(context("key", "create", "admin").out)
     words = ("--tls-ca", str(context.broker.ca_file), "--token-file", str(file))
     context("topic", "ls", "-b", context.broker.bootstrap, *words)
@@ -80,6 +81,7 @@ def test_an_api_key_is_enough_for_kafka_and_http(context, tmp_path) -> None:
 
 def test_a_mistake_is_named(secure, tmp_path) -> None:
     broker, wrong = secure.broker, tmp_path / "wrong"
+    wrong.touch(mode=0o600)
     wrong.write_text("s3cr3t-mark\n")
     ca = ["--tls-ca", str(broker.ca_file)]
     kafka, http = ["topic", "ls", "-b", broker.bootstrap], ["queue", "ls", "--http", broker.address("http")]
@@ -101,7 +103,8 @@ def test_a_mistake_is_named(secure, tmp_path) -> None:
 def test_the_document_shows_errors_as_they_are() -> None:
     """Each text in the table of errors is in the source."""
     table = (DOCS / "how-to" / "connect-securely.md").read_text().partition("## If it does not work")[2]
-    source = " ".join(path.read_text() for path in (DOCS.parent / "src/penstock/client").glob("*.py"))
+    package = DOCS.parent / "src/penstock"
+    source = " ".join(path.read_text() for path in (*(package / "client").glob("*.py"), package / "secret_files.py"))
     texts = [
         text.replace("'NAME'", "{").replace("SCRAM-SHA-256", "{").replace("user NAME", "{")
         for text in re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE)

@@ -274,6 +274,7 @@ def secure(tmp_path):
     pair = authority.sign("server")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.cert, pair.key)
+    (tmp_path / "password").touch(mode=0o600)
     (tmp_path / "password").write_text("pencil\n")
 
     def authenticate(request):
@@ -301,6 +302,15 @@ def test_a_command_connects_with_options(run, secure) -> None:
     )
 
 
+def test_a_password_file_that_others_can_read_is_refused(run, secure, tmp_path) -> None:
+    (tmp_path / "password").chmod(0o644)
+    words = ("topic", "ls", "-b", secure.bootstrap, "--tls-ca", "ca.pem", "--sasl-mechanism", "PLAIN", "--user", "anna")
+    code, out, err = run(*words, "--password-file", "password")
+    assert (code, out) == (Exit.USAGE, "")
+    assert "chmod 600" in err
+    assert "pencil" not in err
+
+
 def test_a_command_connects_with_the_environment(run, secure, monkeypatch) -> None:
     variables = {"BOOTSTRAP": secure.bootstrap, "TLS_CA": "ca.pem", "USER": "anna", "PASSWORD": "pencil"}
     for name, value in {**variables, "SASL_MECHANISM": "PLAIN"}.items():
@@ -316,6 +326,7 @@ def test_a_command_connects_with_a_context(run, secure) -> None:
 
 
 def test_a_wrong_password_is_reported_and_not_shown(run, secure, tmp_path) -> None:
+    (tmp_path / "wrong").touch(mode=0o600)
     (tmp_path / "wrong").write_text("s3cr3t-mark")
     words = ("topic", "ls", "-b", secure.bootstrap, "--tls-ca", "ca.pem", "--sasl-mechanism", "PLAIN", "--user", "anna")
     code, out, err = run(*words, "--password-file", "wrong")

@@ -2,11 +2,13 @@
 
 import dataclasses
 import pickle
+from pathlib import Path
 
 import pytest
 
 from penstock.client.errors import ClientError, InvalidSecurity
-from penstock.client.security import SECRET_BYTES_MAX, UNSECURED, ClientSecurity, Mechanism
+from penstock.client.security import UNSECURED, ClientSecurity, Mechanism
+from penstock.secret_files import SECRET_BYTES_MAX
 
 MARK = "s3cr3t-mark"
 
@@ -77,6 +79,7 @@ def test_it_is_the_same_in_another_process() -> None:
 
 def test_a_password_file_is_read_each_time_without_the_end_of_its_line(tmp_path) -> None:
     file = tmp_path / "password"
+    file.touch(mode=0o600)
     security = ClientSecurity(user="anna", password_file=str(file))
     for written, read in (
         (b"first\n", "first"),
@@ -95,19 +98,35 @@ def test_a_password_file_is_read_each_time_without_the_end_of_its_line(tmp_path)
         (MARK.encode() + b"\nmore\n", "has more than one line"),
         (MARK.encode() + b"\0", "control character"),
         (b"\xff", "is not UTF-8"),
-        (b"x" * (SECRET_BYTES_MAX + 1), "is larger than"),
+        (b"x" * (SECRET_BYTES_MAX + 1), "has more than 65536 bytes"),
     ],
 )
 def test_a_file_that_is_not_one_line_of_text_is_refused_without_showing_it(tmp_path, content, says) -> None:
     file = tmp_path / "token"
+    file.touch(mode=0o600)
     file.write_bytes(content)
     with pytest.raises(InvalidSecurity, match=says) as refused:
         ClientSecurity(token_file=str(file)).read_token()
     assert MARK not in str(refused.value)
 
 
+@pytest.mark.parametrize("mode", [0o644, 0o604, 0o620])
+def test_a_file_that_other_users_can_read_is_refused_without_showing_it(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "secret"
+    file.write_text(MARK)
+    file.chmod(mode)
+    for read in (
+        ClientSecurity(token_file=str(file)).read_token,
+        ClientSecurity(user="anna", password_file=str(file)).read_password,
+        ClientSecurity(user="anna", password_file=str(file)).authorization,
+    ):
+        with pytest.raises(InvalidSecurity, match=f"Other users can read {file} .*chmod 600") as refused:
+            read()
+        assert MARK not in str(refused.value)
+
+
 def test_a_missing_file_is_named(tmp_path) -> None:
-    with pytest.raises(InvalidSecurity, match=r"Cannot read the password file .*missing: No such file"):
+    with pytest.raises(InvalidSecurity, match=r"Cannot read .*missing: no such file"):
         ClientSecurity(user="anna", password_file=str(tmp_path / "missing")).read_password()
 
 

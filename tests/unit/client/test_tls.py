@@ -302,6 +302,7 @@ def test_https_uses_one_connection_for_many_requests(ca, pair) -> None:
 
 def test_credentials_are_sent_in_a_header(ca, pair, tmp_path) -> None:
     token = tmp_path / "token"
+    token.touch(mode=0o600)
     with https(server_context(pair)) as (address, _):
         session = HttpSession(address, security=ClientSecurity(ca_file=ca.file, token_file=str(token)))
         for written in ("one", "two"):

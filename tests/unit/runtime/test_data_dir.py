@@ -1,5 +1,8 @@
 """A data directory has one owner, and is not taken for another node's or another version's."""
 
+import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -84,3 +87,39 @@ def test_a_directory_of_a_cluster_is_that_clusters_alone(tmp_path: Path) -> None
             data_dir.join(disk, entropy, joined, cluster, cluster_id)
     with pytest.raises(DataDirError, match="--cluster blue"):
         data_dir.stay_alone(joined)
+
+
+@pytest.fixture
+def usual_umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.usefixtures("usual_umask")
+def test_others_cannot_enter_what_the_broker_makes(tmp_path: Path) -> None:
+    data_dir = DataDir(str(tmp_path / "parent" / "data"))
+    data_dir.own()
+    made = Path(data_dir.path)
+    assert (mode(made.parent), mode(made), mode(made / "lock")) == (0o755, 0o700, 0o640)
+    assert not data_dir.exposed
+    data_dir.release()
+
+
+@pytest.mark.usefixtures("usual_umask")
+@pytest.mark.parametrize(("chosen", "is_exposed"), [(0o755, True), (0o711, True), (0o750, False), (0o700, False)])
+def test_a_directory_that_exists_keeps_its_mode_and_is_reported_if_others_can_enter_it(
+    tmp_path: Path, chosen: int, is_exposed: bool
+) -> None:
+    path = tmp_path / "data"
+    path.mkdir()
+    path.chmod(chosen)
+    data_dir = DataDir(str(path))
+    data_dir.own()
+    assert mode(path) == chosen
+    assert (f"chmod 700 {path}" in data_dir.exposed) is is_exposed
+    data_dir.release()
