@@ -197,6 +197,8 @@ LOGIN_FAILURE_FORGIVEN_MS = 6_000
 """After this time one failure is forgotten: ten a minute."""
 LOGIN_FAILURES_KEPT_MAX = 10_000
 """Addresses and users whose failures are remembered."""
+LOGINS_PER_CLIENT_MAX = 50
+"""Passwords of one address, or of one user at an address from which it has logged in, under way; further ones are refused."""
 LOGINS_WAITING_MAX = 1_000
 """Passwords that wait to be checked, which takes milliseconds each; further ones are refused."""
 LOGIN_THREADS = 2
