@@ -77,6 +77,7 @@ class GrpcGateway:
         self._server: Any = grpc.aio.server(
             options=_options(settings, limits), maximum_concurrent_rpcs=settings.streams_max
         )
+        self._limits: Final = limits
         self._health: Any = health.aio.HealthServicer()
         self._serving: Serving | None = None
         self._stopped = False
@@ -104,7 +105,7 @@ class GrpcGateway:
         """Serve."""
         assert self.listener is not None, "call bind first"
         serving = self._serving = Serving(broker, self.listener)
-        logins = Logins(serving)
+        logins = Logins(serving, self._limits)
         self._server.add_generic_rpc_handlers((handlers(logins),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
