@@ -89,6 +89,8 @@ GRPC_CONNECTION_STREAMS_MAX = 1000
 """Concurrent calls on one connection; in gRPC the next one waits."""
 GRPC_STREAMS_MAX = 10_000
 """Concurrent calls in total, including subscriptions; the next one is refused."""
+GRPC_LOOKAHEAD_BYTES = 256 * KIB
+"""What a client may send for a call before the broker reads it: with a round trip of 50 ms, a stream reaches 5 MB/s."""
 GRPC_PENDING_FRAMES_MAX = 128
 """Unanswered frames of one PublishStream; reading pauses above it."""
 GRPC_PENDING_RECORDS_MAX = 100_000

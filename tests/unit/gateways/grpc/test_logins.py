@@ -11,7 +11,13 @@ import pytest_asyncio
 from penstock.config import load
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.grpc.logins import Strangers
-from penstock.limits import GRPC_CONNECTION_STREAMS_MAX, LOGINS_PER_CLIENT_MAX
+from penstock.limits import (
+    GRPC_CONNECTION_STREAMS_MAX,
+    GRPC_LOOKAHEAD_BYTES,
+    KIB,
+    LOGINS_PER_CLIENT_MAX,
+    MIB,
+)
 from penstock.server import Server
 from penstock.settings import LimitSettings
 from penstock.testing.broker import TEST_SETTINGS
@@ -164,3 +170,37 @@ def test_even_one_credential_has_no_more_calls_than_one_connection() -> None:
         call.__exit__(None, None, None)
     with strangers.checking("a", b"2"):
         pass
+
+
+# What is sent ahead.
+
+
+async def test_a_client_cannot_send_megabytes_ahead_of_its_login(secured, gateways) -> None:
+    sent = 0
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, counts: bool) -> None:
+        nonlocal sent
+        while data := await reader.read(64 * KIB):
+            sent += len(data) if counts else 0
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        address = secured.addresses["grpc"]
+        upstream = await asyncio.open_connection(address.host, address.port)
+        await asyncio.gather(relay(reader, upstream[1], counts=True), relay(upstream[0], writer, counts=False))
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        topics = channel.unary_unary(f"{PATH}/ListTopics")
+        await topics(b"", metadata=metadata(ROOT), timeout=20)
+        body = mq.PublishRequest(topic="t", payload=bytes(16 * MIB)).SerializeToString()
+        waiting = channel.unary_unary(f"{PATH}/Publish")(body, metadata=metadata("wrong"), timeout=60)
+        await until(lambda: gateways[0].pauses and sent > GRPC_LOOKAHEAD_BYTES)
+        # Whatever was sent before these calls has come.
+        for _ in range(200):
+            await topics(b"", metadata=metadata(ROOT), timeout=20)
+        assert sent < 4 * GRPC_LOOKAHEAD_BYTES
+        waiting.cancel()
