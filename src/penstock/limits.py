@@ -89,6 +89,8 @@ GRPC_CONNECTION_STREAMS_MAX = 1000
 """Concurrent calls on one connection; in gRPC the next one waits."""
 GRPC_STREAMS_MAX = 10_000
 """Concurrent calls in total, including subscriptions; the next one is refused."""
+GRPC_LOOKAHEAD_BYTES = 256 * KIB
+"""What a client may send for a call before the broker reads it: with a round trip of 50 ms, a stream reaches 5 MB/s."""
 GRPC_PENDING_FRAMES_MAX = 128
 """Unanswered frames of one PublishStream; reading pauses above it."""
 GRPC_PENDING_RECORDS_MAX = 100_000
@@ -197,6 +199,8 @@ LOGIN_FAILURE_FORGIVEN_MS = 6_000
 """After this time one failure is forgotten: ten a minute."""
 LOGIN_FAILURES_KEPT_MAX = 10_000
 """Addresses and users whose failures are remembered."""
+LOGINS_PER_CLIENT_MAX = 50
+"""Passwords of one address, or of one user at an address from which it has logged in, under way; further ones are refused."""
 LOGINS_WAITING_MAX = 1_000
 """Passwords that wait to be checked, which takes milliseconds each; further ones are refused."""
 LOGIN_THREADS = 2

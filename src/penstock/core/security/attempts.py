@@ -2,11 +2,13 @@
 
 import ipaddress
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Final, NoReturn
 
 from penstock.core.security.failures import FailedLogins
 from penstock.core.security.identity import Identity
+from penstock.core.security.turns import Turns
 from penstock.errors import PenstockError, Reason
 from penstock.limits import LOGIN_DELAY_MS
 from penstock.meters import Meters
@@ -49,6 +51,17 @@ class Failure(Enum):
     TOKEN = "token"  # noqa: S105  the word, not a secret
 
 
+class LoginFailed(PenstockError):
+    """The refusal of one attempt, with what another attempt with the same credential needs to fail in the same way."""
+
+    def __init__(self, refusal: PenstockError, method: Method, why: Failure, user: str, detail: str) -> None:
+        super().__init__(refusal.reason, refusal.text)
+        self.method: Final = method
+        self.why: Final = why
+        self.user: Final = user
+        self.detail: Final = detail
+
+
 class Attempts:
     """The attempts of all clients of a node."""
 
@@ -63,16 +76,28 @@ class Attempts:
         self._report = report
         self._exists = exists
         self._failures: Final = FailedLogins()
+        self._turns: Final = Turns(self._failures, clock, lambda: self.pause)
 
-    async def hold_back(self, client: str, user: str) -> None:
-        """Wait before an attempt is looked at, if there were too many failures."""
-        delay_ms = self._failures.delay_ms(_network(client), user, self._clock.monotonic_ms())
+    async def hold_back(self, client: str) -> None:
+        """Wait before a key or a token is looked at, if there were too many failures. Nobody can guess one, so they need no turn."""
+        delay_ms = self._failures.delay_ms(network_of(client), "", self._clock.monotonic_ms())
         if delay_ms:
             await self.pause(delay_ms)
 
+    def turn(self, client: str, user: str) -> AbstractAsyncContextManager[None]:
+        """Wait for the turn of a password. It is looked at within the block, where :meth:`fail` counts the failure as well.
+
+        POLICY_VIOLATION at once if too many attempts of the client wait.
+        """
+        return self._turns.turn(network_of(client), user)
+
+    def abandoned(self, client: str, user: str) -> None:
+        """A client has left while its password was checked, which counts as a failure."""
+        self._failures.failed(network_of(client), user, self._clock.monotonic_ms())
+
     def succeeded(self, client: str, user: str) -> None:
         """A user has logged in with a password."""
-        self._failures.succeeded(_network(client), user)
+        self._failures.succeeded(network_of(client), user)
 
     def proved(self, identity: Identity, client: str) -> None:
         """A client has proved who it is, by any method."""
@@ -80,8 +105,8 @@ class Attempts:
 
     async def fail(self, method: Method, why: Failure, client: str, user: str = "", detail: str = "") -> NoReturn:
         """Count and log a failure, and raise it late. ``detail`` is one of a few words."""
-        network, now_ms = _network(client), self._clock.monotonic_ms()
-        error = self._refusal(method, why, detail)
+        network, now_ms = network_of(client), self._clock.monotonic_ms()
+        error = LoginFailed(self._refusal(method, why, detail), method, why, user, detail)
         known = user if self._exists(user) else "?"
         if not self._failures.delay_ms(network, "", now_ms):
             # Above the limit nothing is logged, so that nobody fills the disk. An unknown name is not shown: it may be a password.
@@ -107,7 +132,7 @@ _FAILED: Final = "Authentication failed: check the user and the password, or the
 _NOT_PRIVATE: Final = "Authentication failed: passwords, API keys and tokens are refused on a connection that others can read. Connect with TLS"
 
 
-def _network(client: str) -> str:
+def network_of(client: str) -> str:
     """The address whose failures are counted together."""
     if ":" not in client:
         return client

@@ -6,6 +6,7 @@ current any more (``on_changed``).
 """
 
 import hashlib
+from asyncio import Future
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
@@ -13,7 +14,7 @@ from typing import Final
 import msgspec
 
 from penstock.core.security.access import Principal
-from penstock.core.security.attempts import Attempts, Failure, Method
+from penstock.core.security.attempts import Attempts, Failure, LoginFailed, Method, network_of
 from penstock.core.security.identity import (
     Bearer,
     Certificate,
@@ -75,6 +76,8 @@ class Authenticator:
         self.attempts: Final = Attempts(clock, meters, report, lambda name: self.users.get(name) is not None)
         self._secret: Final = entropy.secret(32)
         """Of this process: what is remembered, and the salts of users that do not exist, cannot be made elsewhere."""
+        self._under_way: Final[dict[tuple[str, bool, bytes], list[Future[PenstockError | None]]]] = {}
+        """The checks that have begun, by client and credential, and who waits for the error of each, if any."""
         self._remembered: OrderedDict[bytes, tuple[Identity, int]] = OrderedDict()
 
     async def load(self) -> None:
@@ -108,7 +111,34 @@ class Authenticator:
         if isinstance(credential, Certificate):
             return self.certified(credential.name)
         found = self.remembered(credential, is_private=is_private)
-        return self.session(found or await self._checked(credential, client, is_private=is_private))
+        return self.session(found or await self._checked_once(credential, client, is_private=is_private))
+
+    async def _checked_once(self, credential: Password | Bearer, client: str, *, is_private: bool) -> Identity:
+        """Check a credential once for all calls of a client that come with it at the same time."""
+        key = network_of(client), is_private, self._fingerprint(credential)
+        while (waiting := self._under_way.get(key)) is not None:
+            mine: Future[PenstockError | None] = Future()
+            waiting.append(mine)
+            error = await mine
+            if isinstance(error, LoginFailed):
+                await self.attempts.fail(error.method, error.why, client, error.user, error.detail)
+            if error is not None:
+                raise error
+            found = self.remembered(credential, is_private=is_private)
+            if found is not None:
+                return found
+        self._under_way[key] = []
+        error = None
+        try:
+            return await self._checked(credential, client, is_private=is_private)
+        except PenstockError as failed:
+            error = failed
+            raise
+        finally:
+            # Without an error, the others find what is remembered; if this call was cancelled, one of them checks.
+            for mine in self._under_way.pop(key):
+                if not mine.done():
+                    mine.set_result(error)
 
     async def _checked(self, credential: Password | Bearer, client: str, *, is_private: bool) -> Identity:
         secret = credential.password if isinstance(credential, Password) else credential.token
@@ -176,23 +206,32 @@ class Authenticator:
             await self.attempts.fail(method, Failure.MALFORMED, client)
         if not user or not 0 < len(password) <= PASSWORD_CHARS_MAX:
             await self.attempts.fail(method, Failure.MALFORMED, client)
-        await self.attempts.hold_back(client, user)
-        record = self.users.get(user)
+        async with self.attempts.turn(client, user):
+            record = self.users.get(user)
+            # For an unknown user as well, so that the time tells nothing.
+            right = await self._matches(record, user, password, client)
+            # The user may have changed meanwhile.
+            if record is None or record is not self.users.get(user):
+                await self.attempts.fail(method, Failure.UNKNOWN_USER, client, user)
+            if not right:
+                await self.attempts.fail(method, Failure.WRONG_PASSWORD, client, user)
+            self.attempts.succeeded(client, user)
+        return self.identity(user, Method.PLAIN, generation=record.generation)
+
+    async def _matches(self, record: UserRecord | None, user: str, password: str, client: str) -> bool:
         kind = _stored_kind(record)
         keys = self.scram_keys(kind, user)
-        # For an unknown user as well, so that the time tells nothing.
-        right = await self.threads.run(lambda: matches(kind, keys, password))
-        # The user may have changed meanwhile.
-        if record is None or record is not self.users.get(user):
-            await self.attempts.fail(method, Failure.UNKNOWN_USER, client, user)
-        if not right:
-            await self.attempts.fail(method, Failure.WRONG_PASSWORD, client, user)
-        self.attempts.succeeded(client, user)
-        return self.identity(user, Method.PLAIN, generation=record.generation)
+        try:
+            return await self.threads.run(lambda: matches(kind, keys, password))
+        except PenstockError:
+            raise
+        except BaseException:
+            self.attempts.abandoned(client, user)
+            raise
 
     async def _by_key(self, key: str, credential: Password | Bearer, client: str) -> Identity:
         method = Method.API_KEY
-        await self.attempts.hold_back(client, "")
+        await self.attempts.hold_back(client)
         found = self.keys.verified(key)
         if found is None:
             await self.attempts.fail(method, Failure.WRONG_KEY, client)
@@ -210,7 +249,7 @@ class Authenticator:
 
     async def _by_token(self, token: str, client: str) -> Identity:
         method = Method.TOKEN
-        await self.attempts.hold_back(client, "")
+        await self.attempts.hold_back(client)
         try:
             claims = await self.tokens.verified(token)
         except TokenError as error:

@@ -39,22 +39,24 @@ class ScramLogin:
             answer = self._exchange.first(message)
         except ScramError:
             await self._fail(Failure.MALFORMED)
-        await self._authenticator.attempts.hold_back(self._client, self._exchange.user)
         return answer
 
     async def final(self, message: bytes) -> tuple[Identity, bytes]:
         """The identity, and the answer that proves that this broker knows the password, too."""
         record, user = self._record, self._exchange.user
-        try:
-            answer = self._exchange.final(message)
-        except ScramError:
-            await self._fail(Failure.UNKNOWN_USER if record is None else Failure.WRONG_PASSWORD)
-        # The user may have changed since the first message.
-        if record is None or self._authenticator.users.get(user) is not record:
-            await self._fail(Failure.UNKNOWN_USER)
-        self._authenticator.attempts.succeeded(self._client, user)
+        attempts = self._authenticator.attempts
+        # The proof is what shows whether a guess was right. The first message is not worth a turn, which it could keep from others.
+        async with attempts.turn(self._client, user):
+            try:
+                answer = self._exchange.final(message)
+            except ScramError:
+                await self._fail(Failure.UNKNOWN_USER if record is None else Failure.WRONG_PASSWORD)
+            # The user may have changed since the first message.
+            if record is None or self._authenticator.users.get(user) is not record:
+                await self._fail(Failure.UNKNOWN_USER)
+            attempts.succeeded(self._client, user)
         identity = self._authenticator.identity(user, self._method, generation=record.generation)
-        self._authenticator.attempts.proved(identity, self._client)
+        attempts.proved(identity, self._client)
         return self._authenticator.session(identity), answer
 
     async def _fail(self, why: Failure) -> NoReturn:

@@ -23,7 +23,7 @@ from penstock.gateways.grpc.call import Serving
 from penstock.gateways.grpc.logins import GuardedReflection, Logins
 from penstock.gateways.grpc.service import SERVICE, handlers
 from penstock.gateways.grpc.tls import credentials_of
-from penstock.limits import GRPC_CONNECTION_STREAMS_MAX, HANDSHAKE_MS_MAX
+from penstock.limits import GRPC_CONNECTION_STREAMS_MAX, GRPC_LOOKAHEAD_BYTES, HANDSHAKE_MS_MAX
 from penstock.settings import GrpcSettings, LimitSettings
 from penstock.transport.listener import Listener
 from penstock.transport.listening import address_of, bind
@@ -49,6 +49,9 @@ def _options(settings: GrpcSettings, limits: LimitSettings) -> Sequence[tuple[st
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", settings.message_bytes_max),
         ("grpc.max_send_message_length", -1),
+        # Otherwise grpc lets clients send megabytes ahead for each call, also for one whose login waits and whose request is not read.
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", GRPC_LOOKAHEAD_BYTES),
         ("grpc.max_metadata_size", _METADATA_BYTES_MAX),
         ("grpc.max_concurrent_streams", GRPC_CONNECTION_STREAMS_MAX),
         ("grpc.max_allowed_incoming_connections", limits.connections_max),
@@ -77,6 +80,7 @@ class GrpcGateway:
         self._server: Any = grpc.aio.server(
             options=_options(settings, limits), maximum_concurrent_rpcs=settings.streams_max
         )
+        self._limits: Final = limits
         self._health: Any = health.aio.HealthServicer()
         self._serving: Serving | None = None
         self._stopped = False
@@ -104,7 +108,7 @@ class GrpcGateway:
         """Serve."""
         assert self.listener is not None, "call bind first"
         serving = self._serving = Serving(broker, self.listener)
-        logins = Logins(serving)
+        logins = Logins(serving, self._limits)
         self._server.add_generic_rpc_handlers((handlers(logins),))
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)

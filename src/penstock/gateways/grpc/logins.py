@@ -1,33 +1,75 @@
 """Who makes a call: the credential in its metadata, or the certificate of its connection.
 
-Every call is authenticated by itself, before its handler runs; the authenticator remembers what it has checked. A stream ends when its
-identity does. Health can be asked by everyone, reflection cannot.
+Every call is authenticated by itself, before its request is read; the authenticator remembers what it has checked. As connections at the
+other listeners, the calls that wait for their login are limited, for each address and in total; the next one is refused at once. A stream ends
+when its identity does. Health can be asked by everyone, reflection cannot.
 """
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Generator
+from collections.abc import AsyncIterable, AsyncIterator, Generator, Mapping
 from contextlib import contextmanager
 from ipaddress import ip_address
 from typing import Any, Final
 
 from grpc_reflection.v1alpha._async import ReflectionServicer
 
-from penstock.core.security.identity import Certificate, Identity
+from penstock.core.security.attempts import network_of
+from penstock.core.security.identity import Identity
 from penstock.errors import PenstockError, Reason
 from penstock.gateways.authorization import NAME, credential_in
 from penstock.gateways.grpc.call import GrpcCall, Serving
 from penstock.gateways.grpc.errors import code_of, details_of
+from penstock.limits import GRPC_CONNECTION_STREAMS_MAX
+from penstock.settings import LimitSettings
 
 _NAME: Final = NAME.decode()
+
+
+class Strangers:
+    """The calls whose credential is being checked. Those with the same one count as one, so a client may begin with many calls at once."""
+
+    def __init__(self, limits: LimitSettings) -> None:
+        self._limits: Final = limits
+        self._by_network: Final[dict[str, dict[bytes, int]]] = {}
+        """How many calls wait for each credential, by the address of the client."""
+        self._count = 0
+        """Different credentials of all addresses."""
+
+    @contextmanager
+    def checking(self, client: str, given: bytes) -> Generator[None, None, None]:
+        """One call waits within the block. POLICY_VIOLATION if too many do."""
+        network = network_of(client)
+        calls = self._by_network.get(network, {})
+        is_new = given not in calls
+        if sum(calls.values()) >= GRPC_CONNECTION_STREAMS_MAX or (is_new and self._is_full(calls)):
+            raise PenstockError(
+                Reason.POLICY_VIOLATION, "Too many calls wait for their login at the moment. Try again later"
+            )
+        calls[given] = calls.get(given, 0) + 1
+        self._by_network[network] = calls
+        self._count += is_new
+        try:
+            yield
+        finally:
+            calls[given] -= 1
+            if not calls[given]:
+                del calls[given]
+                self._count -= 1
+            if not calls:
+                del self._by_network[network]
+
+    def _is_full(self, calls: Mapping[bytes, int]) -> bool:
+        return len(calls) >= self._limits.strangers_per_address_max or self._count >= self._limits.strangers_max
 
 
 class Logins:
     """Of all calls of a gateway."""
 
-    def __init__(self, serving: Serving) -> None:
+    def __init__(self, serving: Serving, limits: LimitSettings) -> None:
         self.serving: Final = serving
         self._authenticator: Final = serving.broker.authenticator
         self.is_required: Final = self._authenticator.is_required
+        self._strangers: Final = Strangers(limits)
         self._streams: Final[dict[asyncio.Task[Any], Identity]] = {}
         self._ended: Final[set[asyncio.Task[Any]]] = set()
         self._authenticator.on_changed.append(self._end_streams)
@@ -42,17 +84,22 @@ class Logins:
 
     async def _identity(self, call: GrpcCall) -> Identity:
         metadata = call.context.invocation_metadata() or ()
-        credential = credential_in([_bytes(value) for name, value in metadata if name == _NAME])
+        given = [_bytes(value) for name, value in metadata if name == _NAME]
+        credential = credential_in(given)
+        host = call.caller.client
+        is_private = self.serving.listener.is_private or _is_loopback(host)
         if credential is None:
             if call.certificate is None:
                 raise PenstockError(
                     Reason.AUTHENTICATION_REQUIRED,
                     "Authentication is required; send the metadata authorization: Basic with a user and password, or Bearer with an API key or token",
                 )
-            credential = Certificate(call.certificate)
-        host = call.caller.client
-        is_private = self.serving.listener.is_private or _is_loopback(host)
-        return await self._authenticator.authenticate(credential, host, is_private=is_private)
+            return self._authenticator.certified(call.certificate)
+        found = self._authenticator.remembered(credential, is_private=is_private)
+        if found is not None:
+            return self._authenticator.session(found)
+        with self._strangers.checking(host, given[0]):
+            return await self._authenticator.authenticate(credential, host, is_private=is_private)
 
     @contextmanager
     def stream(self, call: GrpcCall) -> Generator[None, None, None]:

@@ -25,7 +25,7 @@ SERVICE: Final = mq.DESCRIPTOR.services_by_name["MessageQueueService"].full_name
 
 
 _Serve = Callable[[Any, Any], Awaitable[Any]]
-"""Called by grpc with a request, or an iterator of them, and the context of the call."""
+"""Called by grpc with an iterator of requests and the context of the call."""
 
 
 class Unary(NamedTuple):
@@ -70,13 +70,27 @@ def handlers(logins: Logins) -> Any:
 
 
 def _handler(name: str, call: Unary | Streaming, logins: Logins) -> Any:
+    """Every call is a stream of requests for grpc, even if it has only one: grpc would read that before it asks who is calling."""
     decode = partial(_decode, call.request.DESCRIPTOR.full_name, call.request.FromString)
     if isinstance(call, Unary):
-        return grpc.unary_unary_rpc_method_handler(
+        return grpc.stream_unary_rpc_method_handler(
             _unary(name, call, logins), request_deserializer=decode, response_serializer=_encode
         )
-    make = grpc.stream_stream_rpc_method_handler if call.requests else grpc.unary_stream_rpc_method_handler
-    return make(_streaming(name, call, logins), request_deserializer=decode, response_serializer=_encode)
+    return grpc.stream_stream_rpc_method_handler(
+        _streaming(name, call, logins), request_deserializer=decode, response_serializer=_encode
+    )
+
+
+async def _only_request(name: str, context: Any) -> Any:
+    """The request of a call that has one; INVALID_REQUEST if it cannot be decoded, or does not come."""
+    request = await context.read()
+    if request is grpc.aio.EOF:
+        raise PenstockError(
+            Reason.INVALID_REQUEST, f"The call of {name} ended without its request. Send one message with each call"
+        )
+    if type(request) is UndecodableRequest:
+        raise request.refusal
+    return request
 
 
 def _decode(name: str, decode: Callable[[bytes], Any], raw: bytes) -> Any:
@@ -97,12 +111,12 @@ def _unary(name: str, unary: Unary, logins: Logins) -> _Serve:
     handle, now = unary.handle, serving.loop.time
     latency = serving.broker.meters.latency(Gateway.GRPC, name)
 
-    async def serve(request: Any, context: Any) -> Any:
+    async def serve(_requests: Any, context: Any) -> Any:
         began = now()
+        request = None
         try:
             call = await logins.call(context)
-            if type(request) is UndecodableRequest:
-                raise request.refusal
+            request = await _only_request(name, context)
             with serving.call():
                 response = await handle(request, call)
         except Exception as error:  # noqa: BLE001  # bugs are logged, and the broker continues
@@ -120,11 +134,11 @@ def _unary(name: str, unary: Unary, logins: Logins) -> _Serve:
 def _streaming(name: str, streaming: Streaming, logins: Logins) -> _Serve:
     handle, serving = streaming.handle, logins.serving
 
-    async def serve(request: Any, context: Any) -> None:
+    async def serve(requests: Any, context: Any) -> None:
+        request = None
         try:
             call = await logins.call(context)
-            if type(request) is UndecodableRequest:
-                raise request.refusal
+            request = requests if streaming.requests else await _only_request(name, context)
             with logins.stream(call):
                 await handle(request, call)
         except grpc.aio.InternalError:

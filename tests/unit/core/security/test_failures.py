@@ -51,4 +51,4 @@ def test_memory_is_bounded() -> None:
     for number in range(10):
         failures.failed(f"a{number}", f"u{number}", 0)
         failures.succeeded(f"a{number}", f"u{number}")
-    assert len(failures._by_address) == len(failures._by_user) == len(failures._welcome) == 3
+    assert len(failures._by_client) == len(failures._by_user) == len(failures._welcome) == 3
