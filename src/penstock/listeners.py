@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.address import Address
 from penstock.core.security.exposure import Exposed, Exposure, check_exposure
 from penstock.errors import PenstockError, Reason
-from penstock.settings import LISTENERS, Settings, TlsSettings
+from penstock.settings import LISTENERS, Authentication, Settings, TlsSettings
 from penstock.transport.listener import Listener
 from penstock.transport.listening import address_of, bind
 from penstock.transport.peer_tls import PLAIN, PeerTls
@@ -81,7 +81,11 @@ class Listeners:
         # Importing grpc takes a tenth of a second, so it is imported only if it is used.
         from penstock.gateways.grpc.gateway import GrpcGateway
 
-        gateway = self.grpc = GrpcGateway(self.settings.grpc, self.settings.limits)
+        gateway = self.grpc = GrpcGateway(
+            self.settings.grpc,
+            self.settings.limits,
+            asks_for_logins=self.settings.security.authentication is Authentication.REQUIRED,
+        )
         # Releases the port if a later step fails; a second stop does nothing.
         stack.push_async_callback(gateway.stop, grace_seconds)
         gateway.bind(wanted, tls)

@@ -36,6 +36,7 @@ class Serving:
     """The calls under way, and what they share."""
 
     def __init__(self, broker: Broker, listener: Listener) -> None:
+        self._open = 0
         self.broker: Final = broker
         self.listener: Final = listener
         self.loop: Final = asyncio.get_running_loop()
@@ -55,6 +56,20 @@ class Serving:
         """Cancel the streams that did not end because their clients do not read."""
         for task in list(self.streams.values()):
             task.cancel()
+
+    def enter(self) -> None:
+        """A call begins. POLICY_VIOLATION if too many are open; every call that began must :meth:`leave`."""
+        most = self.broker.settings.grpc.streams_max
+        if self._open >= most:
+            raise PenstockError(
+                Reason.POLICY_VIOLATION,
+                f"{most} calls are open, which is the limit (grpc.streams_max). Close some, or try again later.",
+            )
+        self._open += 1
+
+    def leave(self) -> None:
+        """A call that began has ended."""
+        self._open -= 1
 
     @contextmanager
     def call(self) -> Generator[None, None, None]:

@@ -38,6 +38,8 @@ _PING_STRIKES_MAX: Final = 3
 _KEEPALIVE_MS: Final = 60_000
 _KEEPALIVE_TIMEOUT_MS: Final = 20_000
 _METADATA_BYTES_MAX: Final = 16 * 1024
+_OTHER_CALLS_MAX: Final = 1000
+"""Calls of health and reflection, and those that grpc counts for a moment after their end. ``Serving.enter`` counts all others exactly."""
 _LAST_CALLS_SECONDS: Final = 0.05
 _STREAM_GRACE_SECONDS: Final = 2.0
 """Streams end by themselves at once, unless their clients do not read; a busy machine needs a little longer."""
@@ -49,9 +51,6 @@ def _options(settings: GrpcSettings, limits: LimitSettings) -> Sequence[tuple[st
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", settings.message_bytes_max),
         ("grpc.max_send_message_length", -1),
-        # Otherwise grpc lets clients send megabytes ahead for each call, also for one whose login waits and whose request is not read.
-        ("grpc.http2.bdp_probe", 0),
-        ("grpc.http2.lookahead_bytes", GRPC_LOOKAHEAD_BYTES),
         ("grpc.max_metadata_size", _METADATA_BYTES_MAX),
         ("grpc.max_concurrent_streams", GRPC_CONNECTION_STREAMS_MAX),
         ("grpc.max_allowed_incoming_connections", limits.connections_max),
@@ -65,6 +64,10 @@ def _options(settings: GrpcSettings, limits: LimitSettings) -> Sequence[tuple[st
     )
 
 
+_BEFORE_LOGINS: Final = (("grpc.http2.bdp_probe", 0), ("grpc.http2.lookahead_bytes", GRPC_LOOKAHEAD_BYTES))
+"""Otherwise grpc lets clients send megabytes ahead for each call, also for one whose login waits and whose request is not read."""
+
+
 def _pool() -> descriptor_pool.DescriptorPool:
     """The descriptors for reflection: the messages of this API have their own pool, which must have the standard services, too."""
     pool = mq.DESCRIPTOR.pool
@@ -76,9 +79,10 @@ def _pool() -> descriptor_pool.DescriptorPool:
 class GrpcGateway:
     """The gRPC gateway of a node."""
 
-    def __init__(self, settings: GrpcSettings, limits: LimitSettings) -> None:
+    def __init__(self, settings: GrpcSettings, limits: LimitSettings, *, asks_for_logins: bool = False) -> None:
+        options = (*_options(settings, limits), *(_BEFORE_LOGINS if asks_for_logins else ()))
         self._server: Any = grpc.aio.server(
-            options=_options(settings, limits), maximum_concurrent_rpcs=settings.streams_max
+            options=options, maximum_concurrent_rpcs=settings.streams_max + _OTHER_CALLS_MAX
         )
         self._limits: Final = limits
         self._health: Any = health.aio.HealthServicer()

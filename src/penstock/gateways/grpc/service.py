@@ -25,7 +25,7 @@ SERVICE: Final = mq.DESCRIPTOR.services_by_name["MessageQueueService"].full_name
 
 
 _Serve = Callable[[Any, Any], Awaitable[Any]]
-"""Called by grpc with an iterator of requests and the context of the call."""
+"""Called by grpc with a request, or an iterator of them, and the context of the call."""
 
 
 class Unary(NamedTuple):
@@ -70,20 +70,21 @@ def handlers(logins: Logins) -> Any:
 
 
 def _handler(name: str, call: Unary | Streaming, logins: Logins) -> Any:
-    """Every call is a stream of requests for grpc, even if it has only one: grpc would read that before it asks who is calling."""
+    """If clients must log in, every call is a stream of requests for grpc: it would read a single one before it asks who is calling."""
     decode = partial(_decode, call.request.DESCRIPTOR.full_name, call.request.FromString)
+    reads = logins.is_required or (isinstance(call, Streaming) and call.requests)
     if isinstance(call, Unary):
-        return grpc.stream_unary_rpc_method_handler(
-            _unary(name, call, logins), request_deserializer=decode, response_serializer=_encode
-        )
-    return grpc.stream_stream_rpc_method_handler(
-        _streaming(name, call, logins), request_deserializer=decode, response_serializer=_encode
-    )
+        make = grpc.stream_unary_rpc_method_handler if reads else grpc.unary_unary_rpc_method_handler
+        serve = _unary(name, call, logins)
+    else:
+        make = grpc.stream_stream_rpc_method_handler if reads else grpc.unary_stream_rpc_method_handler
+        serve = _streaming(name, call, logins)
+    return make(serve, request_deserializer=decode, response_serializer=_encode)
 
 
-async def _only_request(name: str, context: Any) -> Any:
+async def _only_request(name: str, given: Any, context: Any, logins: Logins) -> Any:
     """The request of a call that has one; INVALID_REQUEST if it cannot be decoded, or does not come."""
-    request = await context.read()
+    request = await context.read() if logins.is_required else given
     if request is grpc.aio.EOF:
         raise PenstockError(
             Reason.INVALID_REQUEST, f"The call of {name} ended without its request. Send one message with each call"
@@ -111,20 +112,28 @@ def _unary(name: str, unary: Unary, logins: Logins) -> _Serve:
     handle, now = unary.handle, serving.loop.time
     latency = serving.broker.meters.latency(Gateway.GRPC, name)
 
-    async def serve(_requests: Any, context: Any) -> Any:
-        began = now()
+    async def answer(given: Any, context: Any) -> tuple[Any, tuple[grpc.StatusCode, str] | None]:
         request = None
         try:
+            serving.enter()
+        except PenstockError as error:
+            return None, _status(name, request, error, serving)
+        try:
             call = await logins.call(context)
-            request = await _only_request(name, context)
+            request = await _only_request(name, given, context, logins)
             with serving.call():
-                response = await handle(request, call)
+                return await handle(request, call), None
         except Exception as error:  # noqa: BLE001  # bugs are logged, and the broker continues
-            status = _status(name, request, error, serving)
-        else:
-            latency.observe(now() - began)
-            return response
+            return None, _status(name, request, error, serving)
+        finally:
+            serving.leave()
+
+    async def serve(given: Any, context: Any) -> Any:
+        began = now()
+        response, status = await answer(given, context)
         latency.observe(now() - began)
+        if status is None:
+            return response
         await context.abort(*status)
         return None
 
@@ -134,21 +143,30 @@ def _unary(name: str, unary: Unary, logins: Logins) -> _Serve:
 def _streaming(name: str, streaming: Streaming, logins: Logins) -> _Serve:
     handle, serving = streaming.handle, logins.serving
 
-    async def serve(requests: Any, context: Any) -> None:
+    async def answer(given: Any, context: Any) -> tuple[grpc.StatusCode, str] | None:
         request = None
         try:
+            serving.enter()
+        except PenstockError as error:
+            return _status(name, request, error, serving)
+        try:
             call = await logins.call(context)
-            request = requests if streaming.requests else await _only_request(name, context)
+            request = given if streaming.requests else await _only_request(name, given, context, logins)
             with logins.stream(call):
                 await handle(request, call)
         except grpc.aio.InternalError:
             # The client has disconnected, and the call is about to be cancelled.
-            return
+            return None
         except Exception as error:  # noqa: BLE001  # bugs are logged, and the broker continues
-            status = _status(name, request, error, serving)
-        else:
-            return
-        await context.abort(*status)
+            return _status(name, request, error, serving)
+        finally:
+            serving.leave()
+        return None
+
+    async def serve(given: Any, context: Any) -> None:
+        status = await answer(given, context)
+        if status is not None:
+            await context.abort(*status)
 
     return serve
 
