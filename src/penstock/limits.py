@@ -276,8 +276,6 @@ TCP_FETCH_BYTES_MAX = 2 * MIB
 
 MASTER_KEYS_MAX = 64
 """The current master key and older ones that may still be needed."""
-MASTER_KEY_FILE_BYTES_MAX = 64 * KIB
-"""So that a wrong path is not read into memory."""
 KEYRING_KEYS_MAX = 10_000
 """One more with each rotation; some 60 bytes each."""
 ENCRYPTED_FILES_REMEMBERED_MAX = 20_000

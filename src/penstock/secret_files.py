@@ -4,6 +4,8 @@ import os
 import stat
 from typing import Final
 
+from penstock.errors import PenstockError, Reason
+
 SECRET_BYTES_MAX: Final = 64 * 1024
 """The longest secrets are a private key with its certificate chain, and a token with many groups."""
 _OTHERS: Final = stat.S_IRWXO | stat.S_IRWXG
@@ -23,6 +25,19 @@ def read_secret(path: str) -> bytes:
     if len(content) > SECRET_BYTES_MAX:
         raise ValueError(f"{path} has more than {SECRET_BYTES_MAX} bytes; check that it is the right file")
     return content
+
+
+def read_secret_text(path: str) -> str:
+    """The text in the file, without the line end. INVALID_CONFIG says what is wrong with the file."""
+    try:
+        found = read_secret(path).decode().rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise PenstockError(Reason.INVALID_CONFIG, f"The file {path} is not UTF-8") from None
+    except ValueError as error:
+        raise PenstockError(Reason.INVALID_CONFIG, str(error)) from None
+    if not found:
+        raise PenstockError(Reason.INVALID_CONFIG, f"The file {path} is empty")
+    return found
 
 
 def _check(path: str, found: os.stat_result) -> None:

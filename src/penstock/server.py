@@ -35,7 +35,7 @@ from penstock.runtime.housekeeping import Housekeeping
 from penstock.runtime.jwks import key_source
 from penstock.runtime.loop import new_event_loop
 from penstock.runtime.memory import keep_freed_memory
-from penstock.runtime.secret_file import read_secret
+from penstock.secret_files import read_secret_text
 from penstock.settings import Authentication, LogFormat, Settings
 from penstock.transport.acceptor import Reception
 from penstock.transport.listener import Listener
@@ -182,7 +182,7 @@ class Server:
         """With authentication, there must be a way in before anything listens."""
         authenticator, security = broker.authenticator, self.settings.security
         if authenticator.is_required and security.admin_password_file and not len(authenticator.users):
-            password = read_secret(security.admin_password_file)
+            password = read_secret_text(security.admin_password_file)
             if await make_first_admin(authenticator, password, broker.clock.now_ms()):
                 logger.info("created the user %s with the password in %s", ADMIN, security.admin_password_file)
         require_a_way_in(authenticator, self.settings)

@@ -121,11 +121,11 @@ def rm(
 
 def _new_password(user: str, file: Path | None) -> str:
     from penstock.errors import PenstockError
-    from penstock.runtime.secret_file import read_secret
+    from penstock.secret_files import read_secret_text
 
     if file is not None and str(file) != "-":
         try:
-            return read_secret(str(file))
+            return read_secret_text(str(file))
         except PenstockError as error:
             raise Failure(error.text, Exit.USAGE) from error
     if file is None and sys.stdin.isatty():

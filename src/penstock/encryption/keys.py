@@ -8,20 +8,19 @@ fingerprint, so the order of the lines can change.
 import base64
 import binascii
 import os
-import stat
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from penstock.encryption import crypto
 from penstock.errors import PenstockError, Reason
-from penstock.limits import MASTER_KEY_FILE_BYTES_MAX, MASTER_KEYS_MAX
+from penstock.limits import MASTER_KEYS_MAX
 from penstock.ports import Keys
+from penstock.secret_files import read_secret
 
 ENVIRONMENT: Final = "PENSTOCK_ENCRYPTION_KEY"
 """One key in base64, or several with commas in between."""
 
 _SALT: Final = crypto.SALT_BYTES
-_ROOT: Final = 0
 
 
 class MasterKeys:
@@ -89,30 +88,10 @@ def parse_keys(text: str, where: str) -> list[bytes]:
 
 
 def _read(path: str) -> str:
-    """The text of a key file that only its owner can read. Checked on the open file, so that it is the file that is read."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise _invalid(f"Cannot read the encryption key file {path}: {error.strerror}") from error
-    try:
-        _refuse_readable(path, os.fstat(fd))
-        data = os.read(fd, MASTER_KEY_FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise _invalid(f"Cannot read the encryption key file {path}: {error.strerror}") from error
-    finally:
-        os.close(fd)
-    if len(data) > MASTER_KEY_FILE_BYTES_MAX:
-        raise _invalid(f"{path} is larger than {MASTER_KEY_FILE_BYTES_MAX} bytes: it is not an encryption key file")
-    return data.decode("ascii", "replace")
-
-
-def _refuse_readable(path: str, status: os.stat_result) -> None:
-    """0600, or 0640 for a file of root: a service reads it through its group."""
-    allowed = 0o640 if status.st_uid == _ROOT else 0o600
-    if not stat.S_ISREG(status.st_mode):
-        raise _invalid(f"The encryption key file {path} is not a regular file")
-    if stat.S_IMODE(status.st_mode) & 0o777 & ~(allowed | 0o100):
-        raise _invalid(f"Others can read or change the encryption key file {path}: run `chmod 600 {path}`")
+        return read_secret(path).decode("ascii", "replace")
+    except ValueError as error:
+        raise _invalid(f"The encryption key file is refused: {error}") from None
 
 
 def _invalid(text: str) -> PenstockError:
