@@ -130,3 +130,15 @@ def test_encryption_can_be_turned_on_for_existing_data(tmp_path, start) -> None:
     busy = command("encryption", "rotate", *of)
     assert busy.returncode == 1
     assert "stop it first" in busy.stderr
+
+
+def test_after_a_rotation_the_new_master_key_alone_is_enough_also_for_the_secrets_of_users(tmp_path, start) -> None:
+    old, new = new_key(), new_key()
+    broker = start(key_file(tmp_path / "key", old))
+    assert broker.stop() == 0
+    both = key_file(tmp_path / "both", new, old)
+    rotated = command("encryption", "rotate", "--data-dir", str(broker.data_dir), "--encryption-key-file", str(both))
+    assert rotated.returncode == 0, rotated.stderr
+    again = start(key_file(tmp_path / "key", new))
+    assert again.running
+    assert again.stop() == 0

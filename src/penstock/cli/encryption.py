@@ -65,7 +65,9 @@ def rotate(data_dir: DataDir = Path("data"), encryption_key_file: EncryptionKeyF
     """
     from penstock.cli.data_folder import refusals
     from penstock.encryption import directory
+    from penstock.runtime.data_dir import DataDirError
     from penstock.runtime.disk import RealDisk
+    from penstock.runtime.stopped_users import rewrap_secrets
 
     keys = _keys(encryption_key_file)
     path = _stopped(data_dir)
@@ -73,7 +75,15 @@ def rotate(data_dir: DataDir = Path("data"), encryption_key_file: EncryptionKeyF
         if not directory.is_encrypted(RealDisk(), path):
             raise Failure(f"{data_dir} is not encrypted: start the broker with encryption.key_file first")
         directory.rotate(RealDisk(), path, keys, always=True)
+        try:
+            cluster = rewrap_secrets(path, keys, note)
+        except DataDirError as error:
+            raise Failure(str(error)) from error
     note(f"{data_dir} is wrapped by master key {keys.current}")
+    if cluster:
+        note(
+            f"The secrets of cluster {cluster} are in etcd: keep the older master keys in the key file until a node has started with it"
+        )
 
 
 @app.command("convert")

@@ -100,6 +100,7 @@ class CreateRules(Operation[None], frozen=True):
 
     rights = (on_cluster(Action.ALTER),)
     belongs_to = ANY_NODE
+    audited = ("rules",)
     repeat = Repeat.ALWAYS
 
 
@@ -110,6 +111,7 @@ class DeleteRules(Operation[tuple[tuple[Rule, ...], ...]], frozen=True):
 
     rights = (on_cluster(Action.ALTER),)
     belongs_to = ANY_NODE
+    audited = ("selected",)
 
 
 class Cause(Enum):
@@ -187,6 +189,7 @@ class CreateRole(Operation[RoleDescription], frozen=True):
 
     rights = (on_cluster(Action.ALTER),)
     belongs_to = ANY_NODE
+    audited = ("role", "members")
     repeat = Repeat.ALWAYS
 
 
@@ -199,6 +202,7 @@ class AlterRole(Operation[RoleDescription], frozen=True):
 
     rights = (on_cluster(Action.ALTER),)
     belongs_to = ANY_NODE
+    audited = ("role", "add", "remove")
     repeat = Repeat.ALWAYS
 
 
@@ -209,6 +213,7 @@ class DeleteRole(Operation[None], frozen=True):
 
     rights = (on_cluster(Action.ALTER),)
     belongs_to = ANY_NODE
+    audited = ("role",)
 
 
 class GrantTemplate(Operation[tuple[Rule, ...]], frozen=True):
@@ -220,4 +225,5 @@ class GrantTemplate(Operation[tuple[Rule, ...]], frozen=True):
 
     rights = (on_cluster(Action.ALTER),)
     belongs_to = ANY_NODE
+    audited = ("role", "template", "prefix")
     repeat = Repeat.ALWAYS

@@ -173,6 +173,8 @@ class AnyOperation(msgspec.Struct, Generic[R_co], frozen=True):
     repeat: ClassVar[Repeat] = Repeat.UNDONE
     is_change: ClassVar[bool | None] = None
     """Whether the audit log has each of them, as a change; None: if its rights are to create, delete or alter something."""
+    audited: ClassVar[tuple[str, ...]] = ()
+    """The fields that the audit log shows, beside the resources. Never one with a secret, or with what a caller could mistake for a name."""
 
     def wait_ms_max(self) -> int:
         """How long the caller allows the owner to wait before it answers."""

@@ -61,4 +61,5 @@ class AlterQuotas(Operation[None], frozen=True):
 
     rights = (on_cluster(Action.ALTER_CONFIGS),)
     belongs_to = ANY_NODE
+    audited = ("entity", "changes")
     repeat = Repeat.ALWAYS

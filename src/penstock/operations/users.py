@@ -20,6 +20,7 @@ class CreateUser(Operation[None], frozen=True):
 
     rights = (on_cluster(Action.ALTER),)
     belongs_to = ANY_NODE
+    audited = ("user", "admin")
 
     def __repr__(self) -> str:
         return f"CreateUser(user={self.user!r}, admin={self.admin})"
@@ -33,6 +34,7 @@ class SetPassword(Operation[None], frozen=True):
 
     rights = (on_user(Action.ALTER),)
     belongs_to = ANY_NODE
+    audited = ("user",)
 
     def __repr__(self) -> str:
         return f"SetPassword(user={self.user!r})"
@@ -46,6 +48,7 @@ class DeleteUser(Operation[None], frozen=True):
 
     rights = (on_cluster(Action.ALTER),)
     belongs_to = ANY_NODE
+    audited = ("user",)
 
 
 class UserInfo(msgspec.Struct, frozen=True):
@@ -87,6 +90,7 @@ class CreateKey(Operation[NewKey], frozen=True):
 
     rights = (on_user(Action.ALTER),)
     belongs_to = ANY_NODE
+    audited = ("user", "name")
 
 
 class RevokeKey(Operation[None], frozen=True):
@@ -97,6 +101,7 @@ class RevokeKey(Operation[None], frozen=True):
 
     rights = (on_user(Action.ALTER),)
     belongs_to = ANY_NODE
+    audited = ("user",)
 
 
 class KeyInfo(msgspec.Struct, frozen=True):
@@ -156,3 +161,4 @@ class AlterScram(Operation[None], frozen=True):
 
     rights = (on_cluster(Action.ALTER),)
     belongs_to = ANY_NODE
+    audited = ("user",)

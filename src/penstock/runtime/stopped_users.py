@@ -28,6 +28,30 @@ def create_user(path: str, user: str, password: str | None, *, admin: bool, keys
         data_dir.release()
 
 
+def rewrap_secrets(path: str, keys: Keys, report: Report) -> str:
+    """Wrap the keys of the secrets in the metadata store with the current master key. DataDirError if a broker runs on the directory.
+
+    Returns the name of the cluster if its secrets are in etcd, where only a node can do it, and otherwise an empty text.
+    """
+    data_dir = DataDir(path)
+    data_dir.own()
+    try:
+        cluster = data_dir.read(RealDisk()).cluster
+        if not cluster and os.path.exists(f"{data_dir.path}/metadata.sqlite"):
+            asyncio.run(_rewrap(data_dir.path, keys, report))
+        return cluster
+    finally:
+        data_dir.release()
+
+
+async def _rewrap(path: str, keys: Keys, report: Report) -> None:
+    plain = await SqliteStore.open(f"{path}/metadata.sqlite")
+    try:
+        await SealedStore.open(plain, keys, report)
+    finally:
+        await plain.close()
+
+
 def _check(data_dir: DataDir) -> None:
     disk = RealDisk()
     if not disk.exists(os.path.join(data_dir.path, "node.json")):

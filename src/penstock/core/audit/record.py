@@ -67,6 +67,8 @@ class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What it concerns, by name; the first ones if there are many."""
     resource_count: int = 0
     """How many resources there are, if not all are listed."""
+    details: dict[str, Any] = {}
+    """What else was asked for, by field: the rules, the user, the quotas. Lists are cut as resources are."""
     reason: str = ""
     rule: str = ""
     """The rule that decided about a refusal."""
@@ -112,7 +114,24 @@ def effect_of(kind: type[AnyOperation[Any]]) -> Effect:
 
 
 def concerned(asked: AnyOperation[Any]) -> dict[str, Any]:
-    """The fields about what an operation concerns: what its first right that names something names."""
+    """The fields about what an operation concerns: what its first right that names something names, and what else it shows."""
+    fields = _resources_of(asked)
+    if asked.audited:
+        fields["details"] = {field: _bounded(msgspec.to_builtins(getattr(asked, field))) for field in asked.audited}
+    return fields
+
+
+def _bounded(value: Any) -> Any:  # noqa: ANN401  what JSON has
+    if isinstance(value, str):
+        return shown(value)
+    if isinstance(value, list | tuple):
+        return [_bounded(item) for item in value[:AUDIT_NAMES_MAX]]
+    if isinstance(value, dict):
+        return {shown(name): _bounded(item) for name, item in list(value.items())[:AUDIT_NAMES_MAX]}
+    return value
+
+
+def _resources_of(asked: AnyOperation[Any]) -> dict[str, Any]:
     for right in asked.rights:
         if not right.field or right.resource is Resource.CLUSTER:
             continue

@@ -12,16 +12,20 @@ import pytest_asyncio
 from penstock.core.audit.audit import is_wanted
 from penstock.core.audit.limiter import PERIOD_MS
 from penstock.core.audit.outputs import TopicOutput
-from penstock.core.audit.record import Effect, effect_of
+from penstock.core.audit.record import Effect, concerned, effect_of
 from penstock.core.audit.writer import Written
 from penstock.core.operations.handling import HANDLERS, HandlerKind
 from penstock.core.security.access import INTERNAL, Access, Caller, Principal
 from penstock.core.security.identity import Password, Secret
 from penstock.core.topics.names import AUDIT_TOPIC
 from penstock.errors import PenstockError, Reason
+from penstock.limits import AUDIT_NAMES_MAX
+from penstock.operations.access import CreateRules, Permission, Rule
 from penstock.operations.catalogue import CATALOGUE
 from penstock.operations.groups import DeleteGroups
+from penstock.operations.operation import Action, Resource
 from penstock.operations.topics import CreateTopic, DeleteTopic, DescribeTopic
+from penstock.operations.users import CreateUser
 from penstock.settings import AuditMode, AuditSettings, Authentication, SecuritySettings, Settings
 from penstock.types import Gateway
 from tests.support.kafka_node import KafkaNode
@@ -384,3 +388,18 @@ async def test_the_authenticator_reports_logins_that_succeed_and_that_fail(tmp_p
         assert {each["client"] for each in written} == {"192.0.2.1"}
         text = json.dumps(written)
         assert not any(secret in text for secret in ("correct horse", "battery", "staple", "who"))
+
+
+def test_a_change_of_rules_and_users_shows_what_was_asked_for_and_no_password() -> None:
+    rule = Rule("User:paul", Permission.ALLOW, Action.WRITE, Resource.TOPIC, "cartons")
+    details = concerned(CreateRules((rule,)))["details"]
+    assert details["rules"][0]["principal"] == "User:paul"
+    assert details["rules"][0]["name"] == "cartons"
+    assert concerned(CreateUser("paul", "secret", admin=True))["details"] == {"user": "paul", "admin": True}
+    many = concerned(CreateRules((rule,) * 100))["details"]["rules"]
+    assert len(many) == AUDIT_NAMES_MAX
+
+
+def test_no_operation_shows_a_field_with_a_secret() -> None:
+    shown = {f"{name}.{field}" for name, kind in CATALOGUE.items() for field in kind.audited}
+    assert not {field for field in shown if field.split(".")[1] in ("password", "key", "credentials", "value")}
