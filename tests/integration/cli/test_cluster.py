@@ -195,7 +195,8 @@ def test_a_node_that_dies_is_told_with_the_end_of_its_log_and_the_others_go_on(c
         return not now["nodes"][1]["is_up"] and now["offline_count"] == 0
 
     eventually(is_taken_over, 60, "others lead")
-    assert status(penstock)["under_replicated_count"] > 0
+    # The leaders notice by themselves, a moment later.
+    eventually(lambda: status(penstock)["under_replicated_count"] > 0, what="its replicas are missing")
     told = penstock("cluster", "status").out
     assert "under-replicated: node 2 is not up" in told
     assert "To do: start node 2 again" in told
