@@ -87,9 +87,8 @@ def test_no_message_before_the_login_does_harm(broker: SecuredProcess, door: str
     assault(broker, door, crowd)
 
 
+@pytest.mark.parametrize("broker", [pytest.param(True, id="tls")], indirect=True)
 def test_no_beginning_of_a_handshake_does_harm(broker: SecuredProcess) -> None:
-    if broker.context is None:
-        pytest.skip("there is no handshake without TLS")
     places = [broker.place(door) for door in ("kafka", "http", "tcp", "grpc")]
     crowd = Crowd(places, doors.hello, f"{SEED} hello", FRAMES, check=lambda: broker.enter("kafka"))
     assault(broker, "kafka", crowd)
